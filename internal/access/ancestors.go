@@ -33,8 +33,8 @@ func (m *Keys) setParent(ctx context.Context, tx *db.Tx, parent *Principal, k *K
 	if len(parent.Ancestors)+2 > maxGenerations {
 		return fault.New(fault.LimitReached, "Keys can be created by keys over at most %d generations, and this key is of the last one. Create the key with one of an earlier generation or in the dashboard.", maxGenerations)
 	}
-	var revoked *int64
-	if err := tx.QueryRow(ctx, "SELECT revoked_at FROM keys WHERE id = $1"+tx.Lock("keys"), parent.KeyID).Scan(&revoked); err != nil {
+	revoked, err := db.Value[*int64](tx.QueryRow(ctx, "SELECT revoked_at FROM keys WHERE id = $1"+tx.Lock("keys"), parent.KeyID))
+	if err != nil {
 		return err
 	}
 	if revoked != nil {
@@ -46,15 +46,14 @@ func (m *Keys) setParent(ctx context.Context, tx *db.Tx, parent *Principal, k *K
 
 // ancestorsOf returns the ancestors of a key, its parent first.
 func ancestorsOf(ctx context.Context, q db.Querier, k *Key) ([]*Key, error) {
-	rows, err := q.Query(ctx, `WITH RECURSIVE line (id, distance) AS (
+	return db.List(ctx, q, func(r db.Row) (*Key, error) {
+		var ancestor Key
+		return &ancestor, scanKeyColumns(r, &ancestor)
+	}, `WITH RECURSIVE line (id, distance) AS (
 			SELECT id, 1 FROM keys WHERE id = $1
 			UNION ALL
 			SELECT keys.parent_key_id, line.distance + 1 FROM line JOIN keys ON keys.id = line.id WHERE keys.parent_key_id IS NOT NULL)
 		SELECT `+keyColumns+" FROM line JOIN keys k ON k.id = line.id ORDER BY line.distance", k.ParentID)
-	return db.All(rows, err, func(r db.Row) (*Key, error) {
-		var ancestor Key
-		return &ancestor, scanKeyColumns(r, &ancestor)
-	})
 }
 
 // inherit restricts the principal to what its ancestors allow. It returns when the key or the first of
@@ -119,8 +118,7 @@ func (m *Keys) lockChildren(ctx context.Context, tx *db.Tx, parents []string) (c
 			return nil, err
 		}
 		// A second statement, because secrets may have changed while waiting for the locks.
-		rows, err = tx.Query(ctx, keySelect+" WHERE k.parent_key_id = $2 ORDER BY k.id", m.now().UnixMicro(), parent)
-		list, err := db.All(rows, err, scanKey)
+		list, err := db.List(ctx, tx, scanKey, keySelect+" WHERE k.parent_key_id = $2 ORDER BY k.id", m.now().UnixMicro(), parent)
 		if err != nil {
 			return nil, err
 		}
@@ -132,13 +130,11 @@ func (m *Keys) lockChildren(ctx context.Context, tx *db.Tx, parents []string) (c
 // Descendants returns the keys that a key created, directly or through other keys, oldest first, and
 // whether there are more than the limit.
 func (m *Keys) Descendants(ctx context.Context, q db.Querier, keyID string, limit int) (list []*Key, more bool, err error) {
-	rows, err := q.Query(ctx, `WITH RECURSIVE line (id) AS (
+	list, err = db.List(ctx, q, scanKey, `WITH RECURSIVE line (id) AS (
 			SELECT id FROM keys WHERE parent_key_id = $2
 			UNION ALL
 			SELECT keys.id FROM line JOIN keys ON keys.parent_key_id = line.id) `+
 		keySelect+" JOIN line ON line.id = k.id ORDER BY k.id LIMIT $3", m.now().UnixMicro(), keyID, int64(limit+1))
-	if list, err = db.All(rows, err, scanKey); len(list) > limit {
-		list, more = list[:limit], true
-	}
+	list, more = db.Cut(db.Page{Limit: limit}, list)
 	return list, more, err
 }

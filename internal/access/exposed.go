@@ -2,7 +2,6 @@ package access
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"turnpike/internal/db"
@@ -20,13 +19,8 @@ type Exposed struct {
 
 // KnowsSecret reports whether a well-formed secret is stored. It doesn't write or lock.
 func (m *Keys) KnowsSecret(ctx context.Context, q db.Querier, value string) (bool, error) {
-	var one int64
-	err := q.QueryRow(ctx, `SELECT 1 FROM key_secrets WHERE hash = $1
-		UNION ALL SELECT 1 FROM scoped_tokens WHERE hash = $1`, hashOf(m.ring, value)).Scan(&one)
-	if errors.Is(err, db.ErrNotFound) {
-		return false, nil
-	}
-	return err == nil, err
+	return db.Value[bool](q.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM key_secrets WHERE hash = $1)
+		OR EXISTS (SELECT 1 FROM scoped_tokens WHERE hash = $1)`, hashOf(m.ring, value)))
 }
 
 // FindExposed finds and locks the owner of a secret in any workspace. It returns nil for unknown secrets.
@@ -40,19 +34,16 @@ func (m *Keys) FindExposed(ctx context.Context, tx *db.Tx, value string) (*Expos
 		find = m.exposedToken
 	}
 	e, err := find(ctx, tx, hashOf(m.ring, value))
-	if errors.Is(err, db.ErrNotFound) {
-		return nil, nil
-	}
 	if err != nil {
-		return nil, err
+		return nil, db.IgnoreNotFound(err)
 	}
 	e.Hint = prefix + "…" + lastFour(value)
 	return e, nil
 }
 
 func (m *Keys) exposedKey(ctx context.Context, tx *db.Tx, hash string) (*Exposed, error) {
-	var id string
-	if err := tx.QueryRow(ctx, "SELECT key_id FROM key_secrets WHERE hash = $1", hash).Scan(&id); err != nil {
+	id, err := db.Value[string](tx.QueryRow(ctx, "SELECT key_id FROM key_secrets WHERE hash = $1", hash))
+	if err != nil {
 		return nil, err
 	}
 	k, err := m.FindLocked(ctx, tx, id)
@@ -60,17 +51,11 @@ func (m *Keys) exposedKey(ctx context.Context, tx *db.Tx, hash string) (*Exposed
 		return nil, err
 	}
 	// Read under the lock, because a rotation may have replaced it.
-	var retires *int64
-	if err := tx.QueryRow(ctx, "SELECT retires_at FROM key_secrets WHERE hash = $1", hash).Scan(&retires); err != nil {
-		return nil, err
-	}
-	return &Exposed{Key: k, Current: retires == nil, Previous: retires != nil && m.now().Before(time.UnixMicro(*retires))}, nil
+	retires, err := db.Value[time.Time](tx.QueryRow(ctx, "SELECT retires_at FROM key_secrets WHERE hash = $1", hash))
+	return &Exposed{Key: k, Current: retires.IsZero(), Previous: m.now().Before(retires)}, err
 }
 
 func (m *Keys) exposedToken(ctx context.Context, tx *db.Tx, hash string) (*Exposed, error) {
 	t, err := scanToken(tx.QueryRow(ctx, "SELECT "+tokenColumns+" FROM scoped_tokens WHERE hash = $1"+tx.Lock("scoped_tokens"), hash))
-	if err != nil {
-		return nil, err
-	}
-	return &Exposed{Token: t}, nil
+	return &Exposed{Token: t}, err
 }

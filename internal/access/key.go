@@ -1,9 +1,9 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -104,16 +104,7 @@ func (c Caller) checkBounds(k *Key) error {
 func (m *Keys) Create(ctx context.Context, tx *db.Tx, by Caller, k *Key) (value string, err error) {
 	now := m.now()
 	k.Prefix = PrefixOf(k.Environment)
-	if err := accounts.CheckName("name", k.Name); err != nil {
-		return "", err
-	}
-	if err := k.check(); err != nil {
-		return "", err
-	}
-	if err := checkExpiry(k.ExpiresAt, now); err != nil {
-		return "", err
-	}
-	if err := by.checkBounds(k); err != nil {
+	if err := cmp.Or(accounts.CheckName("name", k.Name), k.check(), checkExpiry(k.ExpiresAt, now), by.checkBounds(k)); err != nil {
 		return "", err
 	}
 	if err := m.setParent(ctx, tx, by.Principal, k); err != nil {
@@ -148,10 +139,9 @@ func (m *Keys) checkKeyLimit(ctx context.Context, tx *db.Tx, k *Key, now time.Ti
 	if err := accounts.LockWorkspace(ctx, tx, k.WorkspaceID); err != nil {
 		return err
 	}
-	var n int64
-	err := tx.QueryRow(ctx, `SELECT (SELECT count(*) FROM keys WHERE workspace_id = $1 AND environment = $2 AND revoked_at IS NULL AND expires_at IS NULL)
+	n, err := db.Value[int64](tx.QueryRow(ctx, `SELECT (SELECT count(*) FROM keys WHERE workspace_id = $1 AND environment = $2 AND revoked_at IS NULL AND expires_at IS NULL)
 		+ (SELECT count(*) FROM keys WHERE workspace_id = $1 AND environment = $2 AND revoked_at IS NULL AND expires_at > $3)`,
-		k.WorkspaceID, k.Environment, now.UnixMicro()).Scan(&n)
+		k.WorkspaceID, k.Environment, now.UnixMicro()))
 	if err != nil {
 		return fmt.Errorf("count keys: %w", err)
 	}
@@ -179,26 +169,18 @@ func (m *Keys) Update(ctx context.Context, tx *db.Tx, by Caller, before, after *
 	if before.RevokedAt != nil {
 		return fault.New(fault.InvalidState, "The key is revoked and cannot be changed.")
 	}
-	if after.Name != before.Name {
-		if err := accounts.CheckName("name", after.Name); err != nil {
-			return err
-		}
-	}
-	if err := after.check(); err != nil {
-		return err
-	}
-	if after.ExpiresAt != before.ExpiresAt {
-		if err := checkExpiry(after.ExpiresAt, m.now()); err != nil {
-			return err
-		}
-	}
-	if err := by.checkBounds(before); err != nil {
-		return err
-	}
-	if err := by.checkBounds(after); err != nil {
-		return err
-	}
 	now := m.now()
+	var invalid error
+	if after.Name != before.Name {
+		invalid = accounts.CheckName("name", after.Name)
+	}
+	invalid = cmp.Or(invalid, after.check())
+	if after.ExpiresAt != before.ExpiresAt {
+		invalid = cmp.Or(invalid, checkExpiry(after.ExpiresAt, now))
+	}
+	if err := cmp.Or(invalid, by.checkBounds(before), by.checkBounds(after)); err != nil {
+		return err
+	}
 	if before.Status(now) == "expired" && after.Status(now) != "expired" {
 		if err := m.checkKeyLimit(ctx, tx, after, now); err != nil {
 			return err
@@ -342,10 +324,7 @@ func scanKey(r db.Row) (*Key, error) {
 func (m *Keys) Get(ctx context.Context, q db.Querier, vis visibility.Filter, id string) (*Key, error) {
 	k, err := scanKey(q.QueryRow(ctx, keySelect+" WHERE k.id = $2 AND k.workspace_id = $3 AND k.environment = $4 AND ($5 = '' OR k.project = $5)",
 		m.now().UnixMicro(), id, vis.WorkspaceID, vis.Environment, vis.Project))
-	if errors.Is(err, db.ErrNotFound) {
-		return nil, fault.NoSuch("key", id)
-	}
-	return k, err
+	return k, db.OrNoSuch(err, "key", id)
 }
 
 // GetLocked returns a visible key and locks it until the transaction ends. It never locks or waits for
@@ -362,19 +341,12 @@ func (m *Keys) FindLocked(ctx context.Context, tx *db.Tx, id string) (*Key, erro
 // lock locks the key and then reads it in a second statement. Otherwise it could read secrets as they
 // were before it waited for the lock.
 func (m *Keys) lock(ctx context.Context, tx *db.Tx, id, condition string, args ...any) (*Key, error) {
-	var locked string
-	err := tx.QueryRow(ctx, "SELECT id FROM keys WHERE id = $1"+condition+tx.Lock("keys"), append([]any{id}, args...)...).Scan(&locked)
-	if errors.Is(err, db.ErrNotFound) {
-		return nil, fault.NoSuch("key", id)
-	}
+	_, err := db.Value[string](tx.QueryRow(ctx, "SELECT id FROM keys WHERE id = $1"+condition+tx.Lock("keys"), append([]any{id}, args...)...))
 	if err != nil {
-		return nil, err
+		return nil, db.OrNoSuch(err, "key", id)
 	}
 	k, err := scanKey(tx.QueryRow(ctx, keySelect+" WHERE k.id = $2", m.now().UnixMicro(), id))
-	if errors.Is(err, db.ErrNotFound) {
-		return nil, fault.NoSuch("key", id)
-	}
-	return k, err
+	return k, db.OrNoSuch(err, "key", id)
 }
 
 // States are the values of Status.
@@ -412,8 +384,7 @@ func (m *Keys) Search(ctx context.Context, q db.Querier, vis visibility.Filter, 
 			query += fmt.Sprintf(" AND %s $%d", by.comparison, len(args))
 		}
 	}
-	rows, err := q.Query(ctx, query+" ORDER BY k.id "+page.Order()+" LIMIT $4", args...)
-	list, err := db.All(rows, err, scanKey)
+	list, err := db.List(ctx, q, scanKey, query+" ORDER BY k.id "+page.Order()+" LIMIT $4", args...)
 	list, more := db.Cut(page, list)
 	return list, more, err
 }
@@ -421,9 +392,35 @@ func (m *Keys) Search(ctx context.Context, q db.Querier, vis visibility.Filter, 
 // EndingSoon returns the keys of an environment that expire, or whose grace period ends, before a time.
 // The soonest comes first.
 func (m *Keys) EndingSoon(ctx context.Context, q db.Querier, vis visibility.Filter, before time.Time, limit int) ([]*Key, error) {
-	rows, err := q.Query(ctx, keySelect+` WHERE k.workspace_id = $2 AND k.environment = $3 AND k.revoked_at IS NULL
+	return db.List(ctx, q, scanKey, keySelect+` WHERE k.workspace_id = $2 AND k.environment = $3 AND k.revoked_at IS NULL
 		AND (k.expires_at IS NULL OR k.expires_at > $1) AND (k.expires_at <= $4 OR p.retires_at <= $4)
 		ORDER BY CASE WHEN k.expires_at IS NULL OR p.retires_at < k.expires_at THEN p.retires_at ELSE k.expires_at END, k.id LIMIT $5`,
 		m.now().UnixMicro(), vis.WorkspaceID, vis.Environment, before.UnixMicro(), int64(limit))
-	return db.All(rows, err, scanKey)
+}
+
+// Names returns the names of keys of one environment by ID. Other keys are left out.
+func (m *Keys) Names(ctx context.Context, q db.Querier, t accounts.Tenant, ids []string) (map[string]string, error) {
+	out := make(map[string]string, len(ids))
+	err := db.ByIDs(ctx, q, db.InQuery{SQL: "SELECT id, name FROM keys WHERE workspace_id = $1 AND environment = $2 AND id IN", Args: []any{t.WorkspaceID, t.Environment}}, ids, func(r db.Row) error {
+		var id, name string
+		err := r.Scan(&id, &name)
+		out[id] = name
+		return err
+	})
+	return out, db.Wrap(err, "names of keys")
+}
+
+// PinToProject pins a key that is about to be stored to a project, which it
+// creates if needed. It checks the caller's pin first, so that callers learn
+// nothing about other projects.
+func (m *Keys) PinToProject(ctx context.Context, tx *db.Tx, by Caller, k *Key, project string) error {
+	if by.Principal != nil {
+		if err := by.Principal.checkProject(project); err != nil {
+			return err
+		}
+	}
+	k.Project = project
+	p := &accounts.Project{Tenant: k.Tenant, ID: project}
+	_, err := accounts.EnsureProject(ctx, tx, accounts.ProjectUse{By: by.Actor, Project: p, Param: "project"}, m.now())
+	return err
 }

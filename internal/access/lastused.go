@@ -49,19 +49,7 @@ func (l *LastUsed) touch(c *credential, ip string, now time.Time) {
 }
 
 // Run writes records until ctx ends, and then the last ones.
-func (l *LastUsed) Run(ctx context.Context) {
-	tick := time.NewTicker(flushInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			l.flush(ctx)
-		case <-ctx.Done():
-			l.flush(context.WithoutCancel(ctx))
-			return
-		}
-	}
-}
+func (l *LastUsed) Run(ctx context.Context) { db.FlushEvery(ctx, flushInterval, l.flush) }
 
 func (l *LastUsed) flush(ctx context.Context) {
 	l.mu.Lock()

@@ -63,30 +63,22 @@ func Scopes() []Scope { return slices.Clone(registry) }
 // new scopes.
 type Grant uint64
 
-func bit(s Scope) Grant {
-	i := slices.Index(registry, s)
-	if i < 0 {
-		return 0
+// bitOf is the bit of each scope.
+var bitOf = func() map[Scope]Grant {
+	m := make(map[Scope]Grant, len(registry))
+	for i, s := range registry {
+		m[s] = 1 << i
 	}
-	return 1 << i
-}
+	return m
+}()
 
 func grantOf(scopes ...Scope) Grant {
 	var g Grant
 	for _, s := range scopes {
-		g |= bit(s)
+		g |= bitOf[s]
 	}
 	return g
 }
-
-// bitOf caches the bit of each scope, because every request needs it.
-var bitOf = func() map[Scope]Grant {
-	m := make(map[Scope]Grant, len(registry))
-	for _, s := range registry {
-		m[s] = bit(s)
-	}
-	return m
-}()
 
 // Allows reports whether the grant includes the scope.
 func (g Grant) Allows(s Scope) bool { return g&bitOf[s] != 0 }
@@ -112,14 +104,14 @@ func expand(name string) Grant {
 		var g Grant
 		for _, s := range registry {
 			if strings.HasPrefix(string(s), resource+":") {
-				g |= bit(s)
+				g |= bitOf[s]
 			}
 		}
 		return g
 	}
-	g := bit(Scope(name))
+	g := bitOf[Scope(name)]
 	if g != 0 && verb == "create" {
-		g |= bit(Scope(resource + ":read")) // create includes read
+		g |= bitOf[Scope(resource+":read")] // create includes read
 	}
 	return g
 }
@@ -146,11 +138,7 @@ func ParseScopes(names []string) ([]string, Grant, error) {
 }
 
 func scopeList() string {
-	names := make([]string, len(registry))
-	for i, s := range registry {
-		names[i] = string(s)
-	}
-	return strings.Join(names, ", ")
+	return strings.Join(namesOf(func(Scope) bool { return true }), ", ")
 }
 
 // firstWiderScope returns the first name that grants more than the owner has, or "". A wildcard is

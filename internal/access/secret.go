@@ -60,24 +60,13 @@ func appendChecksum(b []byte) []byte {
 
 // ParseSecret checks the format and checksum of a bearer secret and returns its prefix.
 func ParseSecret(s string) (prefix string, ok bool) {
-	switch {
-	case strings.HasPrefix(s, PrefixLive):
-		prefix = PrefixLive
-	case strings.HasPrefix(s, PrefixTest):
-		prefix = PrefixTest
-	case strings.HasPrefix(s, PrefixScoped):
-		prefix = PrefixScoped
-	default:
-		return "", false
-	}
-	if len(s) != len(prefix)+randomSize+checkSize {
-		return "", false
-	}
-	for i := len(prefix); i < len(s); i++ {
-		c := s[i]
-		if (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {
-			return "", false
+	for _, p := range []string{PrefixLive, PrefixTest, PrefixScoped} {
+		if strings.HasPrefix(s, p) {
+			prefix = p
 		}
+	}
+	if prefix == "" || len(s) != len(prefix)+randomSize+checkSize || strings.TrimLeft(s[len(prefix):], base62) != "" {
+		return "", false
 	}
 	var buf [len(PrefixScoped) + randomSize + checkSize]byte
 	body := len(s) - checkSize

@@ -170,24 +170,18 @@ func (t *Token) Status(now time.Time) string {
 // Get returns a visible token.
 func (m *Tokens) Get(ctx context.Context, q db.Querier, vis visibility.Filter, id string) (*Token, error) {
 	t, err := db.FindOne(ctx, q, db.Search{Table: "scoped_tokens", Columns: tokenColumns, Where: vis.Rows()}, id, scanToken)
-	if errors.Is(err, db.ErrNotFound) {
-		return nil, fault.NoSuch("scoped token", id)
-	}
-	return t, err
+	return t, db.OrNoSuch(err, "scoped token", id)
 }
 
 // ListByKey returns a page of the tokens that a key minted, newest first by default.
 func (m *Tokens) ListByKey(ctx context.Context, q db.Querier, keyID string, page db.Page) ([]*Token, bool, error) {
-	query := "SELECT " + tokenColumns + " FROM scoped_tokens WHERE key_id = $1"
-	args := []any{keyID, int64(page.Limit + 1)}
-	if page.After != "" {
-		query += " AND id " + page.Past() + " $3"
-		args = append(args, page.After)
+	search := db.Search{Table: "scoped_tokens", Columns: tokenColumns}
+	search.Where.Add("key_id =", keyID)
+	found, err := db.Find(ctx, q, search, page, db.Record[*Token]{Scan: scanToken, ID: func(t *Token) string { return t.ID }})
+	if err != nil {
+		return nil, false, err
 	}
-	rows, err := q.Query(ctx, query+" ORDER BY id "+page.Order()+" LIMIT $2", args...)
-	list, err := db.All(rows, err, scanToken)
-	list, more := db.Cut(page, list)
-	return list, more, err
+	return found.Rows, found.More, nil
 }
 
 // PurgeHashes deletes the hashes of a batch of expired tokens, so that not even a stolen master key can

@@ -2,8 +2,6 @@ package accounts
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -37,17 +35,13 @@ func (l ExpiringLimit) Add(ctx context.Context, tx *db.Tx, expires, now time.Tim
 		return nil
 	}
 	until := l.roundUp(expires)
-	var text string
-	err := tx.QueryRow(ctx, `INSERT INTO expiring_counts (id, counts, ends_at) VALUES ($1, '{}', $2)
+	counts, err := db.Value[map[int64]int64](tx.QueryRow(ctx, `INSERT INTO expiring_counts (id, counts, ends_at) VALUES ($1, '{}', $2)
 		ON CONFLICT (id) DO UPDATE SET ends_at = CASE WHEN excluded.ends_at > expiring_counts.ends_at THEN excluded.ends_at ELSE expiring_counts.ends_at END
-		RETURNING counts`, l.ID, until).Scan(&text)
+		RETURNING counts`, l.ID, until))
 	if err != nil {
 		return fmt.Errorf("count %s: %w", l.ID, err)
 	}
-	counts, total, next, err := currentCounts(text, now)
-	if err != nil {
-		return fmt.Errorf("count %s: %w", l.ID, err)
-	}
+	total, next := dropExpired(counts, now)
 	if total >= l.Max {
 		return &LimitReachedError{Max: l.Max, Until: time.UnixMicro(next)}
 	}
@@ -60,18 +54,11 @@ func (l ExpiringLimit) Remove(ctx context.Context, tx *db.Tx, expires, now time.
 	if l.Max <= 0 {
 		return nil
 	}
-	var text string
-	err := tx.QueryRow(ctx, "SELECT counts FROM expiring_counts WHERE id = $1"+tx.Lock("expiring_counts"), l.ID).Scan(&text)
-	if errors.Is(err, db.ErrNotFound) {
-		return nil
-	}
+	counts, err := db.Value[map[int64]int64](tx.QueryRow(ctx, "SELECT counts FROM expiring_counts WHERE id = $1"+tx.Lock("expiring_counts"), l.ID))
 	if err != nil {
-		return fmt.Errorf("count %s: %w", l.ID, err)
+		return db.Wrap(db.IgnoreNotFound(err), "count "+l.ID)
 	}
-	counts, _, _, err := currentCounts(text, now)
-	if err != nil {
-		return fmt.Errorf("count %s: %w", l.ID, err)
-	}
+	dropExpired(counts, now)
 	until := l.roundUp(expires)
 	if counts[until] == 0 { // it was created before there was a limit
 		return nil
@@ -86,11 +73,8 @@ func (l ExpiringLimit) roundUp(t time.Time) int64 {
 	return (t.UnixMicro() + g - 1) / g * g
 }
 
-// currentCounts reads stored counts without expired ones.
-func currentCounts(text string, now time.Time) (counts map[int64]int64, total, next int64, err error) {
-	if err := json.Unmarshal([]byte(text), &counts); err != nil {
-		return nil, 0, 0, err
-	}
+// dropExpired deletes expired counts. It returns the sum of the others, and when the next expires.
+func dropExpired(counts map[int64]int64, now time.Time) (total, next int64) {
 	for until, n := range counts {
 		if until <= now.UnixMicro() || n == 0 {
 			delete(counts, until)
@@ -101,18 +85,12 @@ func currentCounts(text string, now time.Time) (counts map[int64]int64, total, n
 			next = until
 		}
 	}
-	return counts, total, next, nil
+	return total, next
 }
 
 func (l ExpiringLimit) store(ctx context.Context, tx *db.Tx, counts map[int64]int64) error {
-	text, err := json.Marshal(counts)
-	if err != nil {
-		return err
-	}
-	if _, err := tx.Exec(ctx, "UPDATE expiring_counts SET counts = $2 WHERE id = $1", l.ID, string(text)); err != nil {
-		return fmt.Errorf("count %s: %w", l.ID, err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, "UPDATE expiring_counts SET counts = $2 WHERE id = $1", l.ID, db.JSON(counts))
+	return db.Wrap(err, "count "+l.ID)
 }
 
 // PurgeCounts deletes at most limit counts whose records have all expired.

@@ -1,6 +1,7 @@
 package accounts
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,9 +64,7 @@ func CreateProject(ctx context.Context, tx *db.Tx, p *Project, now time.Time) er
 	if err := CheckProjectID("id", p.ID); err != nil {
 		return err
 	}
-	if p.Name == "" {
-		p.Name = p.ID
-	}
+	p.Name = cmp.Or(p.Name, p.ID)
 	if err := CheckName("name", p.Name); err != nil {
 		return err
 	}
@@ -92,9 +91,8 @@ func checkProjectLimit(ctx context.Context, tx *db.Tx, t Tenant) error {
 	if err := LockWorkspace(ctx, tx, t.WorkspaceID); err != nil {
 		return err
 	}
-	var n int64
-	err := tx.QueryRow(ctx, "SELECT count(*) FROM projects WHERE workspace_id = $1 AND environment = $2 AND archived_at IS NULL",
-		t.WorkspaceID, t.Environment).Scan(&n)
+	n, err := db.Value[int64](tx.QueryRow(ctx, "SELECT count(*) FROM projects WHERE workspace_id = $1 AND environment = $2 AND archived_at IS NULL",
+		t.WorkspaceID, t.Environment))
 	if err != nil {
 		return err
 	}
@@ -171,10 +169,7 @@ func GetProjectLocked(ctx context.Context, tx *db.Tx, t Tenant, id string) (*Pro
 
 func oneProject(id string, r db.Row) (*Project, error) {
 	p, err := scanProject(r)
-	if errors.Is(err, db.ErrNotFound) {
-		return nil, fault.NoSuch("project", id)
-	}
-	return p, err
+	return p, db.OrNoSuch(err, "project", id)
 }
 
 // SaveProject stores a project's name, budget and archival. A restored project counts toward the limit.
@@ -222,8 +217,7 @@ func ListProjects(ctx context.Context, q db.Querier, t Tenant, page db.Page) ([]
 		args = append(args, after.CreatedAt.UnixMicro(), after.ID)
 	}
 	query += fmt.Sprintf(" ORDER BY created_at %[1]s, id %[1]s LIMIT $3", page.Order())
-	rows, err := q.Query(ctx, query, args...)
-	list, err := db.All(rows, err, scanProject)
+	list, err := db.List(ctx, q, scanProject, query, args...)
 	list, more := db.Cut(page, list)
 	return list, more, err
 }

@@ -84,18 +84,16 @@ func NormalizeEmail(email string) string {
 
 // WorkspacesOf returns a user's workspaces, oldest first.
 func WorkspacesOf(ctx context.Context, q db.Querier, userID string) ([]*Workspace, error) {
-	rows, err := q.Query(ctx, "SELECT "+workspaceColumns+` FROM workspaces
+	return db.List(ctx, q, scanWorkspace, "SELECT "+workspaceColumns+` FROM workspaces
 		WHERE id IN (SELECT workspace_id FROM members WHERE user_id = $1) ORDER BY id`, userID)
-	return db.All(rows, err, scanWorkspace)
 }
 
 // ListUsers returns the members of a workspace, oldest first.
 func ListUsers(ctx context.Context, q db.Querier, workspaceID string) ([]*User, error) {
-	rows, err := q.Query(ctx, `SELECT u.id, u.email, u.name, m.workspace_id, m.role, m.created_at
-		FROM members m JOIN users u ON u.id = m.user_id WHERE m.workspace_id = $1 ORDER BY u.id`, workspaceID)
-	return db.All(rows, err, func(r db.Row) (*User, error) {
+	return db.List(ctx, q, func(r db.Row) (*User, error) {
 		var u User
 		err := db.Scan(r, &u.ID, &u.Email, &u.Name, &u.WorkspaceID, &u.Role, &u.CreatedAt)
 		return &u, err
-	})
+	}, `SELECT u.id, u.email, u.name, m.workspace_id, m.role, m.created_at
+		FROM members m JOIN users u ON u.id = m.user_id WHERE m.workspace_id = $1 ORDER BY u.id`, workspaceID)
 }

@@ -2,10 +2,13 @@
 package accounts
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -135,11 +138,8 @@ func scanWorkspace(r db.Row) (*Workspace, error) {
 
 // CreateWorkspace stores a new workspace and sets its ID.
 func CreateWorkspace(ctx context.Context, tx *db.Tx, w *Workspace, now time.Time) error {
-	if err := CheckName("name", w.Name); err != nil {
+	if err := cmp.Or(CheckName("name", w.Name), w.checkGrace()); err != nil {
 		return err
-	}
-	if w.RotationGrace < 0 || w.RotationGrace > MaxRotationGrace {
-		return fault.Invalid("rotation_grace", "The grace period must be from 0 to %s.", MaxRotationGrace)
 	}
 	w.ID = ids.New(ids.Workspace)
 	w.CreatedAt, w.LeakPolicy = now, LeaksIgnored
@@ -151,10 +151,17 @@ func CreateWorkspace(ctx context.Context, tx *db.Tx, w *Workspace, now time.Time
 	return err
 }
 
-// UpdateWorkspace stores changed settings.
-func UpdateWorkspace(ctx context.Context, tx *db.Tx, w *Workspace) error {
+func (w *Workspace) checkGrace() error {
 	if w.RotationGrace < 0 || w.RotationGrace > MaxRotationGrace {
 		return fault.Invalid("rotation_grace", "The grace period must be from 0 to %s.", MaxRotationGrace)
+	}
+	return nil
+}
+
+// UpdateWorkspace stores changed settings.
+func UpdateWorkspace(ctx context.Context, tx *db.Tx, w *Workspace) error {
+	if err := w.checkGrace(); err != nil {
+		return err
 	}
 	switch w.TestTools {
 	case "", ToolsSimulated, ToolsReal:
@@ -204,10 +211,7 @@ func GetWorkspaceLocked(ctx context.Context, tx *db.Tx, id string) (*Workspace, 
 // GetWorkspace returns a workspace by ID.
 func GetWorkspace(ctx context.Context, q db.Querier, id string) (*Workspace, error) {
 	w, err := scanWorkspace(q.QueryRow(ctx, "SELECT "+workspaceColumns+" FROM workspaces WHERE id = $1", id))
-	if errors.Is(err, db.ErrNotFound) {
-		return nil, fault.NoSuch("workspace", id)
-	}
-	return w, err
+	return w, db.OrNoSuch(err, "workspace", id)
 }
 
 // FindWorkspace returns a workspace by ID or name, or the only one if the argument is empty.
@@ -251,8 +255,7 @@ func fewNames(all []*Workspace) string {
 
 // ListWorkspaces returns every workspace, oldest first.
 func ListWorkspaces(ctx context.Context, q db.Querier) ([]*Workspace, error) {
-	rows, err := q.Query(ctx, "SELECT "+workspaceColumns+" FROM workspaces ORDER BY id")
-	return db.All(rows, err, scanWorkspace)
+	return db.List(ctx, q, scanWorkspace, "SELECT "+workspaceColumns+" FROM workspaces ORDER BY id")
 }
 
 // CheckName checks a display name.
@@ -274,4 +277,59 @@ func CheckName(param, name string) error {
 // need them.
 func isUnsafe(r rune) bool {
 	return unicode.IsControl(r) || '\u202a' <= r && r <= '\u202e' || '\u2066' <= r && r <= '\u2069'
+}
+
+// ParseThreshold reads an amount of credits such as 100, or a percentage such as 20%.
+func ParseThreshold(s string) (Threshold, error) {
+	invalid := fault.Invalid("alert_threshold", "alert_threshold must be an amount of credits such as 100, or a percentage from 0%% to 100%%.")
+	if digits, isPercent := strings.CutSuffix(s, "%"); isPercent {
+		n, err := strconv.ParseUint(digits, 10, 8)
+		if err != nil || n > 100 {
+			return Threshold{}, invalid
+		}
+		return Threshold{Percent: int64(n)}, nil
+	}
+	amount, err := credits.Parse(s)
+	if err != nil || amount < 0 {
+		return Threshold{}, invalid
+	}
+	return Threshold{Credits: &amount}, nil
+}
+
+// String formats the threshold for ParseThreshold.
+func (t Threshold) String() string {
+	if t.Credits != nil {
+		return t.Credits.String()
+	}
+	return strconv.FormatInt(t.Percent, 10) + "%"
+}
+
+// MarshalJSON writes an amount as a number and a percentage as a string.
+func (t Threshold) MarshalJSON() ([]byte, error) {
+	if t.Credits != nil {
+		return t.Credits.MarshalJSON()
+	}
+	return json.Marshal(t.String())
+}
+
+const (
+	maxMetadata      = 16
+	maxMetadataKey   = 64
+	maxMetadataValue = 512
+)
+
+// CheckMetadata checks the metadata of a job or a run.
+func CheckMetadata(m map[string]string) error {
+	if len(m) > maxMetadata {
+		return fault.Invalid("metadata", "metadata may have at most %d entries.", maxMetadata)
+	}
+	for k, v := range m {
+		if keyring.ContainsSecret(k) || keyring.ContainsSecret(v) {
+			return fault.Invalid("metadata", "metadata contains something that looks like an API key, which must not be stored. Remove it.")
+		}
+		if k == "" || utf8.RuneCountInString(k) > maxMetadataKey || utf8.RuneCountInString(v) > maxMetadataValue {
+			return fault.Invalid("metadata", "metadata may have keys of 1 to %d characters, and values of up to %d.", maxMetadataKey, maxMetadataValue)
+		}
+	}
+	return nil
 }

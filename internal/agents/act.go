@@ -34,7 +34,7 @@ func (s *Service) act(ctx context.Context, r *Run, calls []*Call) (*outcome, err
 			return nil, err
 		}
 	}
-	now := s.now()
+	now := s.Now()
 	o := newOutcome(r)
 	o.calls = calls
 	var executable []*Call
@@ -74,7 +74,7 @@ func (s *Service) act(ctx context.Context, r *Run, calls []*Call) (*outcome, err
 			after.logCallCompleted(c.Call)
 		}
 	}
-	return after, after.proceed(s.now())
+	return after, after.proceed(s.Now())
 }
 
 // proceedLater is proceed for a run whose calls the request limits may have
@@ -83,7 +83,7 @@ func (s *Service) proceedLater(ctx context.Context, o *outcome, refused *limits.
 	if err := o.proceed(now); err != nil || refused == nil || o.run.Status != InProgress {
 		return err
 	}
-	step, err := getStep(ctx, s.db, o.run.ID, o.run.StepsUsed)
+	step, err := getStep(ctx, s.DB, o.run.ID, o.run.StepsUsed)
 	if err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (s *Service) callTool(ctx context.Context, x execution, c admittedCall) {
 	r := x.run
 	t, found := toolOf(r, c.Tool)
 	if !found || t.Spec < 0 || t.Spec >= len(r.Specs) {
-		c.finish("The tool no longer exists.", true, s.now())
+		c.finish("The tool no longer exists.", true, s.Now())
 		return
 	}
 	if errors.Is(ctx.Err(), context.Canceled) {
@@ -138,7 +138,7 @@ func (s *Service) callTool(ctx context.Context, x execution, c admittedCall) {
 			IdempotencyKey: r.ID + ":" + c.ID})
 	}
 	if err == nil {
-		c.finish(out.Text, out.IsError, s.now())
+		c.finish(out.Text, out.IsError, s.Now())
 		return
 	}
 	if errors.Is(ctx.Err(), context.Canceled) {
@@ -149,5 +149,5 @@ func (s *Service) callTool(ctx context.Context, x execution, c admittedCall) {
 	if errors.As(err, &f) && f.Unknown {
 		text += ". It is not known whether it was carried out."
 	}
-	c.finish(text, true, s.now())
+	c.finish(text, true, s.Now())
 }

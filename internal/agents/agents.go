@@ -98,22 +98,10 @@ type Options struct {
 
 // Service executes agent runs on this node.
 type Service struct {
-	db          *db.DB
-	ring        *keyring.Ring
-	gateway     *gateway.Gateway
+	Options
 	complete    func(context.Context, gateway.Call) (*gateway.Response, error)
-	log         *audit.Log
-	guard       *safehttp.Guard
 	tools       *tools.Executor
 	checkClient *http.Client // one connection per check, as checks are not repeated
-	publisher   *events.Publisher
-	now         func() time.Time
-
-	requests     *tools.RequestLimits
-	callsPerStep int
-	callsPerRun  int64
-	testTools    accounts.ToolMode
-	toolResult   func(messages []json.RawMessage) (result string, found bool)
 
 	group    *db.Group
 	outcomes *db.Queue[*outcome]
@@ -133,10 +121,10 @@ const maxLanes = 1024
 
 // New creates the service. Run starts it.
 func New(o Options) *Service {
-	s := &Service{db: o.DB, ring: o.Ring, gateway: o.Gateway, complete: o.Gateway.Chat, log: o.Log, guard: o.Guard, tools: tools.NewExecutor(o.Guard, o.Version),
+	s := &Service{Options: o, complete: o.Gateway.Chat, tools: tools.NewExecutor(o.Guard, o.Version),
 		checkClient: o.Guard.Client(safehttp.ClientOptions{MaxIdlePerHost: -1}),
-		publisher:   o.Publisher, now: o.Now, requests: o.Requests, callsPerStep: o.CallsPerStep, callsPerRun: o.CallsPerRun, testTools: o.TestTools,
-		toolResult: o.ToolResult, logDelay: maxLogDelay, working: map[string]context.CancelFunc{}, unlogged: map[string]*audit.Record{}}
+		watchers:    watchers{by: map[string][]chan struct{}{}, keys: map[string]int{}},
+		logDelay:    maxLogDelay, working: map[string]context.CancelFunc{}, unlogged: map[string]*audit.Record{}}
 	s.group = db.NewGroup(o.DB)
 	s.outcomes = db.NewQueue(s.group, true, s.writeOutcomes)
 	s.runner = lanes.NewRunner[*item](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, PerLane: o.PerLane, Slots: o.Slots, MaxLanes: maxLanes, Now: o.Now})

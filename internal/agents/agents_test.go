@@ -142,7 +142,7 @@ func (f *fixture) load(t *testing.T) (*Run, []*Call) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	calls, err := callsOf(t.Context(), f.db, r.ID, 1, r.StepsUsed)
+	calls, err := f.Calls(t.Context(), f.DB, r.ID, 1, r.StepsUsed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func (f *fixture) load(t *testing.T) (*Run, []*Call) {
 
 func (f *fixture) write(t *testing.T, list ...*outcome) {
 	t.Helper()
-	if err := f.db.Write(t.Context(), func(tx *db.Tx) error { return f.writeOutcomes(t.Context(), tx, list) }); err != nil {
+	if err := f.DB.Write(t.Context(), func(tx *db.Tx) error { return f.writeOutcomes(t.Context(), tx, list) }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -269,16 +269,12 @@ func TestPurgeDeletesOldRunsWithAllTheirRows(t *testing.T) {
 		old, recent := newFixture(t, d, callCompleted), newFixture(t, d, callCompleted)
 		o := newOutcome(old.run)
 		o.step = &Step{RunID: old.run.ID, Number: 1, ID: ids.New(ids.Step), Status: stepCompleted}
-		m, err := textMessage("user", "x")
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.messages = append(o.messages, m)
+		o.messages = append(o.messages, textMessage("user", "x"))
 		if err := o.end(Failed, runError("x", "x"), time.Now().Add(-retention-time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		old.write(t, o)
-		err = d.Write(t.Context(), func(tx *db.Tx) error {
+		err := d.Write(t.Context(), func(tx *db.Tx) error {
 			_, err := old.Purge(t.Context(), tx, 100)
 			return err
 		})

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"turnpike/internal/agents/tools"
@@ -77,16 +76,12 @@ func (c *Call) skip(reason string, now time.Time) {
 
 // message is the call's result as the model reads it. The model sees only the
 // output, so an error without one gets a text.
-func (c *Call) message() (json.RawMessage, error) {
+func (c *Call) message() json.RawMessage {
 	output := c.Output
 	if output == "" && c.IsError {
 		output = "The call failed without a message."
 	}
-	return json.Marshal(struct {
-		Role    string `json:"role"`
-		CallID  string `json:"tool_call_id"`
-		Content string `json:"content"`
-	}{"tool", c.ID, output})
+	return encode(map[string]string{"role": "tool", "tool_call_id": c.ID, "content": output})
 }
 
 var writeCalls = db.NewBulk("agent_calls", db.Upsert("run_id, step, position", "status", "approval_id", "expires_at", "note", "decision", "decided_by",
@@ -110,14 +105,6 @@ func scanCall(row db.Row) (*Call, error) {
 
 // Calls returns the calls of a range of a run's steps, in order.
 func (s *Service) Calls(ctx context.Context, q db.Querier, runID string, from, to int64) ([]*Call, error) {
-	return callsOf(ctx, q, runID, from, to)
-}
-
-func callsOf(ctx context.Context, q db.Querier, runID string, from, to int64) ([]*Call, error) {
-	rows, err := q.Query(ctx, "SELECT "+writeCalls.Columns()+" FROM agent_calls WHERE run_id = $1 AND step >= $2 AND step <= $3 ORDER BY step, position", runID, from, to)
-	list, err := db.All(rows, err, scanCall)
-	if err != nil {
-		return nil, fmt.Errorf("read calls: %w", err)
-	}
-	return list, nil
+	list, err := db.List(ctx, q, scanCall, "SELECT "+writeCalls.Columns()+" FROM agent_calls WHERE run_id = $1 AND step >= $2 AND step <= $3 ORDER BY step, position", runID, from, to)
+	return list, db.Wrap(err, "read calls")
 }

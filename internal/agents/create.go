@@ -100,7 +100,7 @@ func (s *Service) Draft(from Caller, in Request) (*Draft, error) {
 	if in.Model == "" {
 		return nil, fault.Missing("model", "model is required. GET /v1/models lists the available models.")
 	}
-	if _, err := s.gateway.Quote(p.Environment, []string{in.Model}, catalog.Chat, catalog.Units{}); err != nil {
+	if _, err := s.Gateway.Quote(p.Environment, []string{in.Model}, catalog.Chat, catalog.Units{}); err != nil {
 		return nil, err
 	}
 	if len(in.Instructions) > maxInstructions {
@@ -113,7 +113,7 @@ func (s *Service) Draft(from Caller, in Request) (*Draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := s.now()
+	now := s.Now()
 	r := &Run{ID: ids.New(ids.Run), Tenant: p.Tenant, Project: from.Project, KeyID: p.KeyID, Reader: p.Reader(),
 		RequestID: from.RequestID, Status: Queued, Model: in.Model, Metadata: in.Metadata, DueAt: &now, CreatedAt: now, Messages: int64(len(messages))}
 	if r.Metadata == nil {
@@ -160,7 +160,7 @@ func (s *Service) Draft(from Caller, in Request) (*Draft, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.Secrets = s.ring.Seal(text, secretsContext(r.ID))
+		r.Secrets = s.Ring.Seal(text, secretsContext(r.ID))
 	}
 	return &Draft{r, messages}, nil
 }
@@ -191,7 +191,7 @@ func (s *Service) readOutput(p *access.Principal, out *Output, into *config) err
 			if c.Model == "" {
 				return fault.Missing(param+".model", "model is required. Name the model that judges.")
 			}
-			if _, err := s.gateway.Quote(p.Environment, []string{c.Model}, catalog.Chat, catalog.Units{}); err != nil {
+			if _, err := s.Gateway.Quote(p.Environment, []string{c.Model}, catalog.Chat, catalog.Units{}); err != nil {
 				if f, ok := fault.As(err); ok && f.Param == "model" {
 					return fault.Param(f.Code, param+".model", "%s", f.Message)
 				}
@@ -201,7 +201,7 @@ func (s *Service) readOutput(p *access.Principal, out *Output, into *config) err
 			if c.Model != "" || c.Rubric != "" {
 				return fault.Invalid(param+".type", "A check of type http has a url, and no model or rubric.")
 			}
-			if _, err := s.guard.CheckURL(param+".url", c.URL); err != nil {
+			if _, err := s.Guard.CheckURL(param+".url", c.URL); err != nil {
 				return err
 			}
 		default:
@@ -227,8 +227,7 @@ func readInput(v jsontext.Value) ([]json.RawMessage, error) {
 		if err != nil || strings.TrimSpace(string(text)) == "" {
 			return nil, fault.Missing("input", "input is required. Describe what the run should do.")
 		}
-		m, err := textMessage("user", string(text))
-		return []json.RawMessage{m}, err
+		return []json.RawMessage{textMessage("user", string(text))}, nil
 	case '[':
 		var list []json.RawMessage
 		if err := jsonbody.DecodeLenient(v, &list); err != nil {
@@ -264,22 +263,24 @@ func readInput(v jsontext.Value) ([]json.RawMessage, error) {
 }
 
 // textMessage returns a message whose content is a string.
-func textMessage(role, text string) (json.RawMessage, error) {
-	return json.Marshal(struct {
-		Role    string `json:"role"`
-		Content string `json:"content"`
-	}{role, text})
+func textMessage(role, text string) json.RawMessage {
+	return encode(map[string]string{"role": role, "content": text})
+}
+
+// encode encodes strings and valid JSON, which can't fail.
+func encode(v any) json.RawMessage {
+	text, _ := json.Marshal(v)
+	return text
 }
 
 // Create stores the run.
 func (s *Service) Create(ctx context.Context, tx *db.Tx, d *Draft) error {
 	r := d.Run
 	r.Logged = 1
-	mode, err := s.environmentToolMode(ctx, tx, r)
-	if err != nil {
+	var err error
+	if r.Config.ToolMode, err = s.environmentToolMode(ctx, tx, r); err != nil {
 		return err
 	}
-	r.Config.ToolMode = mode
 	if err := insertRun(ctx, tx, r); err != nil {
 		return err
 	}

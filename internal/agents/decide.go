@@ -2,7 +2,6 @@ package agents
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -48,7 +47,7 @@ func (s *Service) Decide(ctx context.Context, tx *db.Tx, in DecideParams) (*Run,
 	if utf8.RuneCountInString(d.Reason) > maxReason {
 		return nil, nil, fault.Invalid("reason", "reason must have at most %d characters.", maxReason)
 	}
-	r, calls, err := lockRun(ctx, tx, in.Principal, in.RunID)
+	r, calls, err := s.lockRun(ctx, tx, in.Principal, in.RunID)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -57,7 +56,7 @@ func (s *Service) Decide(ctx context.Context, tx *db.Tx, in DecideParams) (*Run,
 		return r, calls, checkReplacedApproval(ctx, tx, r, calls, in)
 	}
 	c := calls[i]
-	now := s.now()
+	now := s.Now()
 	switch {
 	case d.Hash != "" && d.Hash != c.Hash:
 		return nil, nil, argumentsDiffer()
@@ -72,7 +71,7 @@ func (s *Service) Decide(ctx context.Context, tx *db.Tx, in DecideParams) (*Run,
 	}
 	o := newOutcome(r)
 	o.calls = callsOfStep(calls, r.StepsUsed)
-	d.Reason = storable(d.Reason)
+	d.Reason = db.Storable(d.Reason)
 	c.Decision, c.DecidedBy, c.DecidedAt, c.Reason = d.Decision, in.Actor.Name, &now, d.Reason
 	switch {
 	case d.Decision == Deny:
@@ -100,23 +99,16 @@ func (s *Service) Decide(ctx context.Context, tx *db.Tx, in DecideParams) (*Run,
 // checkReplacedApproval handles a decision about an approval that another one
 // replaced after a crash. The run's log has the first decision.
 func checkReplacedApproval(ctx context.Context, tx *db.Tx, r *Run, calls []*Call, in DecideParams) error {
-	rows, err := tx.Query(ctx, "SELECT data FROM agent_events WHERE run_id = $1 AND type = $2", r.ID, approvalDecided)
-	list, err := db.All(rows, err, func(row db.Row) (data string, err error) {
-		err = row.Scan(&data)
-		return data, err
-	})
+	type decision struct {
+		Approval string `json:"approval_id"`
+		Call     string `json:"call_id"`
+		Decision string `json:"decision"`
+	}
+	list, err := db.List(ctx, tx, db.Value[decision], "SELECT data FROM agent_events WHERE run_id = $1 AND type = $2", r.ID, approvalDecided)
 	if err != nil {
 		return fmt.Errorf("read decisions: %w", err)
 	}
-	for _, data := range list {
-		var logged struct {
-			Approval string `json:"approval_id"`
-			Call     string `json:"call_id"`
-			Decision string `json:"decision"`
-		}
-		if err := json.Unmarshal([]byte(data), &logged); err != nil {
-			return fmt.Errorf("read decisions: %w", err)
-		}
+	for _, logged := range list {
 		if logged.Approval != in.ApprovalID {
 			continue
 		}
@@ -158,34 +150,24 @@ func (o *outcome) resume(now time.Time) error {
 
 // lockRun locks a run. It returns the calls that a decision or an output can be
 // about.
-func lockRun(ctx context.Context, tx *db.Tx, p *access.Principal, id string) (*Run, []*Call, error) {
+func (s *Service) lockRun(ctx context.Context, tx *db.Tx, p *access.Principal, id string) (*Run, []*Call, error) {
 	r, err := get(ctx, tx, p, id, tx.Lock("agent_runs"))
 	if err != nil {
 		return nil, nil, err
 	}
-	calls, err := callsOf(ctx, tx, r.ID, 1, r.StepsUsed)
+	calls, err := s.Calls(ctx, tx, r.ID, 1, r.StepsUsed)
 	return r, addressableCalls(calls, r.StepsUsed), err
 }
 
 // addressableCalls returns the calls of a step, and those of other steps with a
 // decision or an output, which clients may repeat.
-func addressableCalls(calls []*Call, step int64) (out []*Call) {
-	for _, c := range calls {
-		if c.Step == step || c.Decision != "" || c.Kind == tools.Function {
-			out = append(out, c)
-		}
-	}
-	return out
+func addressableCalls(calls []*Call, step int64) []*Call {
+	return slices.DeleteFunc(calls, func(c *Call) bool { return c.Step != step && c.Decision == "" && c.Kind != tools.Function })
 }
 
 // callsOfStep returns the calls of a step. Those of other steps don't change.
-func callsOfStep(calls []*Call, step int64) (out []*Call) {
-	for _, c := range calls {
-		if c.Step == step {
-			out = append(out, c)
-		}
-	}
-	return out
+func callsOfStep(calls []*Call, step int64) []*Call {
+	return slices.DeleteFunc(slices.Clone(calls), func(c *Call) bool { return c.Step != step })
 }
 
 // apply writes an outcome in a transaction that holds the run's lock.
@@ -214,11 +196,11 @@ func (s *Service) SubmitOutputs(ctx context.Context, tx *db.Tx, p *access.Princi
 	if len(list) == 0 {
 		return nil, nil, fault.Missing("tool_outputs", "tool_outputs must have at least one output.")
 	}
-	r, calls, err := lockRun(ctx, tx, p, runID)
+	r, calls, err := s.lockRun(ctx, tx, p, runID)
 	if err != nil {
 		return nil, nil, err
 	}
-	now := s.now()
+	now := s.Now()
 	o := newOutcome(r)
 	o.calls = callsOfStep(calls, r.StepsUsed)
 	changed := false
@@ -227,7 +209,7 @@ func (s *Service) SubmitOutputs(ctx context.Context, tx *db.Tx, p *access.Princi
 		if len(out.Output) > maxOutput {
 			return nil, nil, fault.Invalid(param+".output", "output must have at most %d bytes.", maxOutput)
 		}
-		out.Output = storable(out.Output)
+		out.Output = db.Storable(out.Output)
 		c := callOf(calls, out.CallID)
 		switch {
 		case c == nil || c.Kind != tools.Function:
@@ -256,10 +238,8 @@ func (s *Service) SubmitOutputs(ctx context.Context, tx *db.Tx, p *access.Princi
 }
 
 func callOf(calls []*Call, id string) *Call {
-	for _, c := range calls {
-		if c.ID == id {
-			return c
-		}
+	if i := slices.IndexFunc(calls, func(c *Call) bool { return c.ID == id }); i >= 0 {
+		return calls[i]
 	}
 	return nil
 }
@@ -267,11 +247,11 @@ func callOf(calls []*Call, id string) *Call {
 // Cancel stops a run. A turn in progress is interrupted, and the next one ends the
 // run.
 func (s *Service) Cancel(ctx context.Context, tx *db.Tx, p *access.Principal, runID string) (*Run, []*Call, error) {
-	r, calls, err := lockRun(ctx, tx, p, runID)
+	r, calls, err := s.lockRun(ctx, tx, p, runID)
 	if err != nil {
 		return nil, nil, err
 	}
-	now := s.now()
+	now := s.Now()
 	switch {
 	case r.Status == Cancelling || r.Status == Cancelled:
 		return r, calls, nil

@@ -22,12 +22,8 @@ const maxInputMessage = 64 << 10
 
 // Input returns the messages that a run started with, before the model's first.
 func (s *Service) Input(ctx context.Context, q db.Querier, runID string, limit int) ([]InputMessage, error) {
-	rows, err := q.Query(ctx, fmt.Sprintf("SELECT CASE WHEN length(message) > %d THEN NULL ELSE message END FROM agent_messages WHERE run_id = $1 ORDER BY position LIMIT $2",
-		maxInputMessage), runID, int64(limit))
-	list, err := db.All(rows, err, func(r db.Row) (text *string, err error) {
-		err = r.Scan(&text)
-		return text, err
-	})
+	list, err := db.List(ctx, q, db.Value[*string], fmt.Sprintf(`SELECT CASE WHEN length(message) > %d THEN NULL ELSE message END
+		FROM agent_messages WHERE run_id = $1 ORDER BY position LIMIT $2`, maxInputMessage), runID, int64(limit))
 	if err != nil {
 		return nil, fmt.Errorf("read input: %w", err)
 	}

@@ -91,7 +91,7 @@ func TestRunSurvivesCrashesDecisionsAndTimeoutsInAnyOrder(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		var l *life
 		s := newService(t, d, func() time.Time { return l.clock })
-		s.log, s.logDelay = newLog(t, d, d, nil), 0
+		s.Log, s.logDelay = newLog(t, d, d, nil), 0
 		s.complete = func(ctx context.Context, c gateway.Call) (*gateway.Response, error) { return l.complete(ctx, c) }
 		s.outcomes = db.NewQueue(s.group, true, func(ctx context.Context, tx *db.Tx, list []*outcome) error { return l.writeCheckpoint(ctx, tx, list) })
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { l.serveTool(r) }))
@@ -155,12 +155,9 @@ func (l *life) create(rt *rapid.T, server string) {
 		rt.Fatal(err)
 	}
 	l.runID = r.ID
-	m, err := textMessage("user", "go")
-	if err == nil {
-		err = l.db.Write(context.Background(), func(tx *db.Tx) error {
-			return l.Create(context.Background(), tx, &Draft{r, []json.RawMessage{m}})
-		})
-	}
+	err = l.DB.Write(context.Background(), func(tx *db.Tx) error {
+		return l.Create(context.Background(), tx, &Draft{r, []json.RawMessage{textMessage("user", "go")}})
+	})
 	if err != nil {
 		rt.Fatal(err)
 	}
@@ -175,7 +172,7 @@ func (l *life) load(rt *rapid.T) *Run {
 }
 
 func (l *life) calls(rt *rapid.T) []*Call {
-	calls, err := callsOf(context.Background(), l.db, l.runID, 1, 99)
+	calls, err := l.Calls(context.Background(), l.DB, l.runID, 1, 99)
 	if err != nil {
 		rt.Fatal(err)
 	}
@@ -292,7 +289,7 @@ func (l *life) write(rt *rapid.T, list ...*outcome) {
 	if len(batch) == 0 {
 		return
 	}
-	err := l.db.Write(context.Background(), func(tx *db.Tx) error { return l.writeOutcomes(context.Background(), tx, batch) })
+	err := l.DB.Write(context.Background(), func(tx *db.Tx) error { return l.writeOutcomes(context.Background(), tx, batch) })
 	if err != nil {
 		rt.Fatal(err)
 	}
@@ -379,7 +376,7 @@ func (l *life) checkModelCheckpoint(requestID string, judging bool) {
 		query, id = "SELECT count(*) FROM agent_events WHERE run_id = $1 AND type = 'check.started' AND data LIKE $2", "%"+requestID+"%"
 	}
 	var n int
-	if err := l.db.QueryRow(context.Background(), query, l.runID, id).Scan(&n); err != nil || n != 1 {
+	if err := l.DB.QueryRow(context.Background(), query, l.runID, id).Scan(&n); err != nil || n != 1 {
 		l.problem("the model was called without a checkpoint (judging %t, %v)", judging, err)
 	}
 }
@@ -389,7 +386,7 @@ func (l *life) serveTool(r *http.Request) {
 	id := strings.TrimPrefix(r.Header.Get("Idempotency-Key"), l.runID+":")
 	var status CallStatus
 	var tool string
-	err := l.db.QueryRow(context.Background(), "SELECT status, tool FROM agent_calls WHERE run_id = $1 AND id = $2", l.runID, id).Scan((*string)(&status), &tool)
+	err := l.DB.QueryRow(context.Background(), "SELECT status, tool FROM agent_calls WHERE run_id = $1 AND id = $2", l.runID, id).Scan((*string)(&status), &tool)
 	l.mu.Lock()
 	// The request of a node that crashed, or was stopped, can arrive when its call has
 	// already been recovered.
@@ -436,7 +433,7 @@ func (l *life) recoverLog(rt *rapid.T) {
 }
 
 func (l *life) exec(rt *rapid.T, query string, args ...any) {
-	err := l.db.Write(context.Background(), func(tx *db.Tx) error {
+	err := l.DB.Write(context.Background(), func(tx *db.Tx) error {
 		_, err := tx.Exec(context.Background(), query, args...)
 		return err
 	})
@@ -453,7 +450,7 @@ func (l *life) timeOut(rt *rapid.T) {
 }
 
 func (l *life) cancelRun() error {
-	return l.db.Write(context.Background(), func(tx *db.Tx) error {
+	return l.DB.Write(context.Background(), func(tx *db.Tx) error {
 		_, _, err := l.Cancel(context.Background(), tx, l.principal, l.runID)
 		return err
 	})
@@ -476,7 +473,7 @@ func (l *life) decide(rt *rapid.T) {
 	}
 	c := rapid.SampledFrom(calls).Draw(rt, "call")
 	decision := rapid.SampledFrom([]string{Approve, Approve, Deny}).Draw(rt, "decision")
-	err := l.db.Write(context.Background(), func(tx *db.Tx) error {
+	err := l.DB.Write(context.Background(), func(tx *db.Tx) error {
 		_, _, err := l.Decide(context.Background(), tx, DecideParams{Principal: l.principal, Actor: audit.Operator, RunID: l.runID, ApprovalID: c.ApprovalID,
 			Decision: Decision{Decision: decision}})
 		return err
@@ -498,7 +495,7 @@ func (l *life) submitOutput(rt *rapid.T) {
 		return
 	}
 	c := rapid.SampledFrom(calls).Draw(rt, "call")
-	err := l.db.Write(context.Background(), func(tx *db.Tx) error {
+	err := l.DB.Write(context.Background(), func(tx *db.Tx) error {
 		_, _, err := l.SubmitOutputs(context.Background(), tx, l.principal, l.runID, []ToolOutput{{CallID: c.ID, Output: "out"}})
 		return err
 	})
@@ -535,7 +532,7 @@ func (l *life) check(rt *rapid.T) {
 
 // checkLog compares the run's log with its status and with the transition table.
 func (l *life) checkLog(rt *rapid.T, r *Run) {
-	entries, err := l.Entries(context.Background(), l.db, r.ID, 0, 10_000)
+	entries, err := l.Entries(context.Background(), l.DB, r.ID, 0, 10_000)
 	if err != nil {
 		rt.Fatal(err)
 	}
@@ -575,13 +572,13 @@ func (l *life) finish(rt *rapid.T) {
 	l.write(rt) // outcomes of frozen nodes
 	l.check(rt)
 	var charged, open int64
-	err := l.db.QueryRow(context.Background(), "SELECT CAST(COALESCE(sum(credits), 0) AS BIGINT), CAST(COALESCE(sum(CASE WHEN settled THEN 0 ELSE 1 END), 0) AS BIGINT) FROM requests WHERE path = $1",
+	err := l.DB.QueryRow(context.Background(), "SELECT CAST(COALESCE(sum(credits), 0) AS BIGINT), CAST(COALESCE(sum(CASE WHEN settled THEN 0 ELSE 1 END), 0) AS BIGINT) FROM requests WHERE path = $1",
 		"/v1/agents/runs/"+l.runID).Scan(&charged, &open)
 	if err != nil || open != 0 || credits.Micro(charged) != l.finished.Credits {
 		rt.Fatalf("the run cost %d, and its requests %d with %d unsettled (%v)", l.finished.Credits, charged, open, err)
 	}
 	var published int
-	err = l.db.QueryRow(context.Background(), "SELECT count(*) FROM events WHERE type IN ('agent.run.completed', 'agent.run.failed') AND body LIKE $1", "%"+l.runID+"%").Scan(&published)
+	err = l.DB.QueryRow(context.Background(), "SELECT count(*) FROM events WHERE type IN ('agent.run.completed', 'agent.run.failed') AND body LIKE $1", "%"+l.runID+"%").Scan(&published)
 	if err != nil || published != 1 {
 		rt.Fatalf("%d events about the end of the run, want 1 (%v)", published, err)
 	}

@@ -6,15 +6,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
-	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/access"
 	"turnpike/internal/agents/tools"
 	"turnpike/internal/audit"
+	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/gateway"
+	"turnpike/internal/jsonbody"
 )
 
 // prompt returns the request body of a step's model call.
@@ -24,20 +28,20 @@ func (s *Service) prompt(ctx context.Context, r *Run) ([]byte, error) {
 		return nil, err
 	}
 	if r.Config.Instructions != "" {
-		first, err := textMessage("system", r.Config.Instructions)
-		if err != nil {
-			return nil, err
-		}
-		messages = append([]json.RawMessage{first}, messages...)
+		messages = append([]json.RawMessage{textMessage("system", r.Config.Instructions)}, messages...)
 	}
 	body := map[string]any{"model": r.Model, "messages": messages}
 	if len(r.Tools) > 0 {
 		body["tools"] = toolDefinitions(r.Tools)
 	}
 	if len(r.Config.Schema) > 0 {
-		body["response_format"] = map[string]any{"type": "json_schema", "json_schema": map[string]any{"name": "result", "schema": r.Config.Schema}}
+		body["response_format"] = jsonFormat("result", r.Config.Schema)
 	}
 	return json.Marshal(body)
+}
+
+func jsonFormat(name string, schema json.RawMessage) map[string]any {
+	return map[string]any{"type": "json_schema", "json_schema": map[string]any{"name": name, "schema": schema}}
 }
 
 // toolDefinitions returns tools in the format of the chat completions API.
@@ -77,8 +81,8 @@ const recordTimeout = 4 * time.Second
 // chat makes a model call through the gateway like any other request: with the
 // key's budgets, and in the request log.
 func (s *Service) chat(ctx context.Context, r *Run, p *access.Principal, requestID string, body []byte) (answer, error) {
-	start := s.now()
-	record := s.log.Open(audit.Entry{RequestID: requestID, Tenant: r.Tenant, KeyID: p.KeyID, KeyHint: p.KeyHint,
+	start := s.Now()
+	record := s.Log.Open(audit.Entry{RequestID: requestID, Tenant: r.Tenant, KeyID: p.KeyID, KeyHint: p.KeyHint,
 		IP: r.Config.IP, Method: http.MethodPost, Path: "/v1/agents/runs/" + r.ID, Project: r.Project, UserAgent: "Turnpike agent run", CreatedAt: start})
 	c := gateway.Call{Principal: p, Project: r.Project, Record: record, Body: body, Header: http.Header{}, Step: true}
 	if r.Budget != nil {
@@ -97,14 +101,14 @@ func (s *Service) chat(ctx context.Context, r *Run, p *access.Principal, request
 			status, code = fault.FamilyOf(f.Code).Status, string(f.Code)
 		}
 	}
-	record.Settle(func(e *audit.Entry) { e.Status, e.ErrorCode, e.Latency = status, code, s.now().Sub(start) })
+	record.Settle(func(e *audit.Entry) { e.Status, e.ErrorCode, e.Latency = status, code, s.Now().Sub(start) })
 	if unlogged := record.Settled(recordTimeout); unlogged != nil {
 		s.trackUnlogged(requestID, record)
 		if err == nil {
 			return answer{}, fmt.Errorf("%w: %w", errUnlogged, unlogged) // an answer counts only once it is in the log
 		}
 	}
-	a := answer{usage: usageOfRecord(record)}
+	a := answer{usage: usageOf(record.Entry())}
 	if err != nil {
 		return a, err
 	}
@@ -143,9 +147,9 @@ func (a *answer) read(body []byte) error {
 	m := in.Choices[0].Message
 	switch {
 	case m.Content != nil:
-		a.text = storable(*m.Content)
+		a.text = db.Storable(*m.Content)
 	case m.Refusal != nil:
-		a.text = storable(*m.Refusal)
+		a.text = db.Storable(*m.Refusal)
 	}
 	a.raw, a.truncated = m.Calls, in.Choices[0].Finish == "length"
 	for _, c := range m.Calls {
@@ -159,14 +163,9 @@ func (a *answer) read(body []byte) error {
 		if function.Arguments == "" {
 			function.Arguments = "{}"
 		}
-		a.calls = append(a.calls, toolRequest{storable(function.Name), storable(function.Arguments)})
+		a.calls = append(a.calls, toolRequest{db.Storable(function.Name), db.Storable(function.Arguments)})
 	}
 	return nil
-}
-
-// storable replaces what the databases can't hold: PostgreSQL rejects NUL.
-func storable(s string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
 // message is the answer as a message of the conversation. Its calls get our IDs,
@@ -179,10 +178,7 @@ func (a *answer) message(step int64) json.RawMessage {
 		}
 		list := make([]map[string]json.RawMessage, len(a.raw))
 		for i, c := range a.raw {
-			list[i] = map[string]json.RawMessage{}
-			for name, value := range c {
-				list[i][name] = value
-			}
+			list[i] = maps.Clone(c)
 			list[i]["id"] = json.RawMessage(`"` + callID(step, i) + `"`)
 			if function, changed := a.calls[i].normalized(c["function"]); changed {
 				list[i]["function"] = function
@@ -190,9 +186,38 @@ func (a *answer) message(step int64) json.RawMessage {
 		}
 		out["tool_calls"] = list
 	}
-	text, err := json.Marshal(out)
-	if err != nil { // it was read from JSON
-		return json.RawMessage(`{"role":"assistant","content":""}`)
+	return encode(out)
+}
+
+// maxArgumentsDepth limits the nesting of arguments that are sent to a provider.
+const maxArgumentsDepth = 100
+
+// normalized returns the call in a form that every provider accepts, and whether
+// that changed it. Models invent invalid names and arguments that are not JSON, and
+// many providers reject a conversation that contains them.
+func (t toolRequest) normalized(original json.RawMessage) (function json.RawMessage, changed bool) {
+	var had struct {
+		Name      string `json:"name"`
+		Arguments string `json:"arguments"`
 	}
-	return text
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(original, &had) != nil || json.Unmarshal(original, &fields) != nil {
+		return original, false // not reached: answer.read has parsed it
+	}
+	name, arguments := tools.ValidName(t.name), normalizedArguments(t.arguments)
+	if name == had.Name && arguments == had.Arguments {
+		return original, false
+	}
+	fields["name"], fields["arguments"] = encode(name), encode(arguments)
+	return encode(fields), true
+}
+
+// normalizedArguments returns arguments that are a JSON object.
+func normalizedArguments(arguments string) string {
+	v := jsontext.Value(arguments)
+	if v.Kind() == jsontext.KindBeginObject && jsonbody.CheckDepth(v, maxArgumentsDepth) == nil &&
+		v.IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) {
+		return arguments
+	}
+	return `{"not_an_object":` + string(encode(arguments)) + `}`
 }

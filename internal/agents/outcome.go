@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"turnpike/internal/db"
@@ -64,7 +63,7 @@ func (s *Service) writeOutcomes(ctx context.Context, tx *db.Tx, list []*outcome)
 	if err != nil {
 		return err
 	}
-	now := s.now()
+	now := s.Now()
 	current := make([]*outcome, 0, len(list))
 	for _, o := range list {
 		row, found := stored[o.run.ID]
@@ -97,12 +96,13 @@ func (s *Service) writeOutcomes(ctx context.Context, tx *db.Tx, list []*outcome)
 }
 
 func lockRuns(ctx context.Context, tx *db.Tx, list []*outcome) (map[string]storedRun, error) {
-	args, placeholders := make([]any, len(list)), make([]string, len(list))
+	names := make([]string, len(list))
 	for i, o := range list {
-		args[i], placeholders[i] = o.run.ID, fmt.Sprintf("$%d", i+1)
+		names[i] = o.run.ID
 	}
+	places, args := db.Places(nil, names)
 	out := make(map[string]storedRun, len(list))
-	rows, err := tx.Query(ctx, "SELECT id, status, turn, messages, logged FROM agent_runs WHERE id IN ("+strings.Join(placeholders, ", ")+") ORDER BY id"+tx.Lock("agent_runs"), args...)
+	rows, err := tx.Query(ctx, "SELECT id, status, turn, messages, logged FROM agent_runs WHERE id IN "+places+" ORDER BY id"+tx.Lock("agent_runs"), args...)
 	err = db.Each(rows, err, func(r db.Row) error {
 		var id string
 		var row storedRun
@@ -110,25 +110,15 @@ func lockRuns(ctx context.Context, tx *db.Tx, list []*outcome) (map[string]store
 		out[id] = row
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read runs: %w", err)
-	}
-	return out, nil
+	return out, db.Wrap(err, "read runs")
 }
 
 func writeRows(ctx context.Context, tx *db.Tx, list []*outcome, now time.Time) error {
 	var runs, steps, calls, messages, entries [][]any
 	for _, o := range list {
-		row, err := o.run.row()
-		if err != nil {
-			return err
-		}
-		runs = append(runs, row)
+		runs = append(runs, o.run.row())
 		if o.step != nil {
-			if row, err = o.step.row(); err != nil {
-				return err
-			}
-			steps = append(steps, row)
+			steps = append(steps, o.step.row())
 		}
 		for _, c := range o.calls {
 			calls = append(calls, c.row())
@@ -137,20 +127,13 @@ func writeRows(ctx context.Context, tx *db.Tx, list []*outcome, now time.Time) e
 			messages = append(messages, []any{o.run.ID, o.run.Messages - int64(len(o.messages)-i), string(m)})
 		}
 		for i, e := range o.entries {
-			data, err := json.Marshal(e.data)
-			if err != nil {
-				return err
-			}
-			entries = append(entries, []any{o.run.ID, o.run.Logged - int64(len(o.entries)-i-1), e.kind, string(data), now.UnixMicro()})
+			entries = append(entries, []any{o.run.ID, o.run.Logged - int64(len(o.entries)-i-1), e.kind, db.JSON(e.data), now.UnixMicro()})
 		}
 	}
 	for _, w := range []struct {
 		bulk *db.Bulk
 		rows [][]any
 	}{{writeSteps, steps}, {writeCalls, calls}, {insertMessages, messages}, {insertEntries, entries}, {saveRuns, runs}} {
-		if len(w.rows) == 0 {
-			continue
-		}
 		if _, err := w.bulk.Write(ctx, tx, w.rows); err != nil {
 			return fmt.Errorf("write turns: %w", err)
 		}
@@ -164,6 +147,6 @@ func (s *Service) publish(ctx context.Context, tx *db.Tx, o *outcome) error {
 		return nil
 	}
 	r := o.run
-	_, err := s.publisher.Publish(ctx, tx, events.Origin{Tenant: r.Tenant, Project: r.Project}, eventPayload(Object(r, o.calls)))
+	_, err := s.Publisher.Publish(ctx, tx, events.Origin{Tenant: r.Tenant, Project: r.Project}, eventPayload(Object(r, o.calls)))
 	return err
 }

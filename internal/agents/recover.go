@@ -14,7 +14,7 @@ import (
 // was canceled. Its cost is in the request log once it is settled there, and
 // until then the run waits. It returns the step of the call, if it had one.
 func (s *Service) recoverInFlight(ctx context.Context, o *outcome) (unfinished *Step, wait bool, err error) {
-	step, err := getStep(ctx, s.db, o.run.ID, o.run.StepsUsed)
+	step, err := getStep(ctx, s.DB, o.run.ID, o.run.StepsUsed)
 	if err != nil {
 		return nil, false, err
 	}
@@ -23,13 +23,13 @@ func (s *Service) recoverInFlight(ctx context.Context, o *outcome) (unfinished *
 		if err != nil || wait {
 			return nil, wait, err
 		}
-		step.addUsage(u)
+		step.usage.add(u)
 		return step, false, nil
 	}
 	if step != nil && step.CompletedAt != nil {
 		o.waitingSince = *step.CompletedAt // the checks of its answer began then
 	}
-	check, err := openCheck(ctx, s.db, o.run.ID)
+	check, err := openCheck(ctx, s.DB, o.run.ID)
 	if err != nil || check == "" {
 		return nil, false, err
 	}
@@ -37,7 +37,7 @@ func (s *Service) recoverInFlight(ctx context.Context, o *outcome) (unfinished *
 	if err != nil || wait {
 		return nil, wait, err
 	}
-	o.logEvent(checkCompleted, judgment{RequestID: check, Credits: u.cost})
+	o.logEvent(checkCompleted, judgment{RequestID: check, Credits: u.Credits})
 	return nil, false, nil
 }
 
@@ -45,28 +45,28 @@ func (s *Service) recoverInFlight(ctx context.Context, o *outcome) (unfinished *
 // wait until the log has it.
 func (s *Service) chargeFromLog(ctx context.Context, o *outcome, requestID string) (u usage, wait bool, err error) {
 	writing := s.awaitEntry(requestID) // first: the entry may arrive in between
-	e, err := audit.Get(ctx, s.db, visibility.Filter{Tenant: o.run.Tenant}, requestID)
+	e, err := audit.Get(ctx, s.DB, visibility.Filter{Tenant: o.run.Tenant}, requestID)
 	switch {
 	case fault.Is(err, fault.NotFound) && writing:
-		o.schedule(s.now(), 0)
+		o.schedule(s.Now(), 0)
 		return u, true, nil
 	case fault.Is(err, fault.NotFound) && s.mayStillBeLogged(requestID):
 		select {
 		case <-time.After(logDelayPoll):
 		case <-ctx.Done():
 		}
-		o.schedule(s.now(), 0)
+		o.schedule(s.Now(), 0)
 		return u, true, nil
 	case fault.Is(err, fault.NotFound): // the call was not made, or its intent could not be written
 		return u, false, nil
 	case err != nil:
 		return u, false, err
 	case !e.Settled:
-		o.schedule(s.now(), unsettledDelay)
+		o.schedule(s.Now(), unsettledDelay)
 		return u, true, nil
 	}
-	u = usageOfEntry(e)
-	o.run.addUsage(u)
+	u = usageOf(e)
+	o.run.usage.add(u)
 	return u, false, nil
 }
 

@@ -61,7 +61,7 @@ func TestRunWaitsForLateLogEntry(t *testing.T) {
 			if err := record.Settled(10 * time.Second); (err == nil) != (c.err == nil) {
 				t.Fatalf("writing the entry: %v, want %v", err, c.err)
 			}
-			if got, wait, err := f.chargeFromLog(t.Context(), o, id); err != nil || wait || got != c.want || o.run.Credits != c.want.cost {
+			if got, wait, err := f.chargeFromLog(t.Context(), o, id); err != nil || wait || got != c.want || o.run.Credits != c.want.Credits {
 				t.Errorf("after the write: %+v, wait %t, %v; want %+v", got, wait, err, c.want)
 			}
 		}
@@ -74,7 +74,7 @@ func TestFailedCallWithLateLogEntryIsTracked(t *testing.T) {
 		f := newFixture(t, d, callCompleted)
 		closed := dbtest.Open(t, dbtest.Address(t, "sqlite"))
 		closed.Close()
-		f.log, f.complete = newLog(t, d, closed, nil), (&gateway.Gateway{}).Chat
+		f.Log, f.complete = newLog(t, d, closed, nil), (&gateway.Gateway{}).Chat
 		id := ids.New(ids.Request)
 		if _, err := f.chat(t.Context(), f.run, f.principal, id, []byte("not JSON")); err == nil {
 			t.Fatal("an invalid call succeeded")

@@ -1,12 +1,15 @@
 package agents
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/agents/tools"
+	"turnpike/internal/db"
 	"turnpike/internal/limits"
 )
 
@@ -16,7 +19,7 @@ func (s *Service) reserve(r *Run, mode accounts.ToolMode, urls ...string) (*tool
 	if mode == accounts.ToolsSimulated || len(urls) == 0 {
 		return nil, nil
 	}
-	return s.requests.Reserve(r.Tenant, urls...)
+	return s.Requests.Reserve(r.Tenant, urls...)
 }
 
 // admittedCall is a call that may be made now.
@@ -66,8 +69,8 @@ func (s *Service) limitStepCalls(o *outcome, now time.Time) {
 		if !c.serverExecutes() {
 			continue
 		}
-		if planned++; planned > s.callsPerStep {
-			c.skip(fmt.Sprintf("The call was not made: a step can make at most %d tool calls. Make the others in the next step.", s.callsPerStep), now)
+		if planned++; planned > s.CallsPerStep {
+			c.skip(fmt.Sprintf("The call was not made: a step can make at most %d tool calls. Make the others in the next step.", s.CallsPerStep), now)
 		}
 	}
 }
@@ -81,7 +84,7 @@ func (s *Service) exceedsRunCalls(o *outcome, now time.Time) bool {
 			planned++
 		}
 	}
-	if planned == 0 || o.run.ToolCalls+planned <= s.callsPerRun {
+	if planned == 0 || o.run.ToolCalls+planned <= s.CallsPerRun {
 		return false
 	}
 	for _, c := range o.calls {
@@ -95,3 +98,42 @@ func (s *Service) exceedsRunCalls(o *outcome, now time.Time) bool {
 // serverExecutes reports whether the server is going to make the call, after an
 // approval if it needs one.
 func (c *Call) serverExecutes() bool { return !c.finished() && c.Kind != tools.Function }
+
+// toolMode returns how the run calls its tools from now on. A change of the
+// workspace's setting can switch a run from real to simulated but never back: the
+// tools of simulated MCP servers may not exist.
+func (s *Service) toolMode(ctx context.Context, r *Run) (accounts.ToolMode, error) {
+	if r.Config.ToolMode == accounts.ToolsSimulated {
+		return accounts.ToolsSimulated, nil
+	}
+	return s.environmentToolMode(ctx, s.DB, r)
+}
+
+// environmentToolMode returns the mode of a run that is created now in the same
+// workspace and environment.
+func (s *Service) environmentToolMode(ctx context.Context, q db.Querier, r *Run) (accounts.ToolMode, error) {
+	if r.Environment == accounts.Live {
+		return accounts.ToolsReal, nil
+	}
+	w, err := accounts.GetWorkspace(ctx, q, r.WorkspaceID)
+	if err != nil {
+		return "", err
+	}
+	if cmp.Or(w.TestTools, s.TestTools) == accounts.ToolsReal {
+		return accounts.ToolsReal, nil
+	}
+	return accounts.ToolsSimulated, nil
+}
+
+// simulatedResult returns the output that the run's conversation sets for its
+// simulated calls, or nil.
+func (s *Service) simulatedResult(ctx context.Context, r *Run) (*string, error) {
+	messages, err := s.conversation(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	if result, found := s.ToolResult(messages); found {
+		return &result, nil
+	}
+	return nil, nil
+}

@@ -19,7 +19,7 @@ var retryDelays = []time.Duration{5 * time.Second, 30 * time.Second, 2 * time.Mi
 // retry schedules a failed turn again, or ends the run if the failure is
 // permanent. Test runs fail immediately, so that tests of failures see them.
 func (s *Service) retry(ctx context.Context, o *outcome, code string, err error) (*outcome, error) {
-	r, now := o.run, s.now()
+	r, now := o.run, s.Now()
 	if ctx.Err() != nil {
 		o.schedule(now, 0) // the run's timeout interrupted the turn; the next one ends the run
 		return o, nil

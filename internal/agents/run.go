@@ -3,7 +3,6 @@ package agents
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -15,47 +14,44 @@ import (
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
-	"turnpike/internal/fault"
 )
 
 // Run is an agent run as it is stored.
 type Run struct {
 	ID string
 	accounts.Tenant
-	Project      string
-	KeyID        string
-	Reader       string
-	RequestID    string
-	Lane         string
-	Status       Status
-	Model        string
-	Config       config
-	Specs        []tools.Spec
-	Secrets      string // encrypted
-	Tools        []tools.Tool
-	Resolved     bool // Tools is known
-	Metadata     map[string]string
-	MaxSteps     int64
-	StepsUsed    int64
-	ToolCalls    int64 // HTTP and MCP calls that were started
-	Revisions    int64
-	Budget       *credits.Micro
-	InputTokens  int64
-	OutputTokens int64
-	Credits      credits.Micro
-	Answer       string
-	CutStep      int64 // the step whose answer was cut off at the token limit
-	Result       *events.AgentResult
-	Error        *events.AgentError
-	Turn         int64
-	Tries        int64
-	DueAt        *time.Time
-	Worked       time.Duration
-	Messages     int64
-	Logged       int64
-	CreatedAt    time.Time
-	StartedAt    *time.Time
-	CompletedAt  *time.Time
+	Project   string
+	KeyID     string
+	Reader    string
+	RequestID string
+	Lane      string
+	Status    Status
+	Model     string
+	Config    config
+	Specs     []tools.Spec
+	Secrets   string // encrypted
+	Tools     []tools.Tool
+	Resolved  bool // Tools is known
+	Metadata  map[string]string
+	MaxSteps  int64
+	StepsUsed int64
+	ToolCalls int64 // HTTP and MCP calls that were started
+	Revisions int64
+	Budget    *credits.Micro
+	usage
+	Answer      string
+	CutStep     int64 // the step whose answer was cut off at the token limit
+	Result      *events.AgentResult
+	Error       *events.AgentError
+	Turn        int64
+	Tries       int64
+	DueAt       *time.Time
+	Worked      time.Duration
+	Messages    int64
+	Logged      int64
+	CreatedAt   time.Time
+	StartedAt   *time.Time
+	CompletedAt *time.Time
 }
 
 // Truncated reports whether the answer was cut off at the token limit.
@@ -90,10 +86,7 @@ func insertRun(ctx context.Context, tx *db.Tx, r *Run) error {
 		r.ID, r.WorkspaceID, r.Environment, db.OrNull(r.Project), r.KeyID, r.Reader, r.RequestID, r.Lane, r.Status, r.Model, db.JSON(r.Config), db.JSON(r.Specs),
 		db.OrNull(r.Secrets), nil, db.JSON(r.Metadata), r.MaxSteps, 0, 0, (*int64)(r.Budget), 0, 0, 0, nil, nil, nil, 0, 0, db.Micros(r.DueAt), 0,
 		r.Messages, r.Logged, r.CreatedAt.UnixMicro(), nil, nil, 0, 0)
-	if err != nil {
-		return fmt.Errorf("store run: %w", err)
-	}
-	return nil
+	return db.Wrap(err, "store run")
 }
 
 // saveRuns writes the columns that change. The caller holds the rows' locks.
@@ -105,24 +98,14 @@ var saveRuns = db.NewBulkUpdate("agent_runs", `status = v.status, tools = v.tool
 	"answer text", "result text", "error text", "turn bigint", "tries bigint", "due_at bigint", "worked_us bigint", "messages bigint", "logged bigint",
 	"started_at bigint", "completed_at bigint", "cut_step bigint", "tool_calls bigint")
 
-func (r *Run) row() ([]any, error) {
-	var toolList, result, failure any
-	for _, f := range []struct {
-		present bool
-		value   any
-		into    *any
-	}{{r.Resolved, r.Tools, &toolList}, {r.Result != nil, r.Result, &result}, {r.Error != nil, r.Error, &failure}} {
-		if !f.present {
-			continue
-		}
-		text, err := json.Marshal(f.value)
-		if err != nil {
-			return nil, err
-		}
-		*f.into = string(text)
+func (r *Run) row() []any {
+	var toolList any
+	if r.Resolved {
+		toolList = db.JSON(r.Tools)
 	}
-	return []any{r.ID, string(r.Status), toolList, r.StepsUsed, r.Revisions, r.InputTokens, r.OutputTokens, int64(r.Credits), db.OrNull(r.Answer), result, failure,
-		r.Turn, r.Tries, db.Micros(r.DueAt), r.Worked.Microseconds(), r.Messages, r.Logged, db.Micros(r.StartedAt), db.Micros(r.CompletedAt), r.CutStep, r.ToolCalls}, nil
+	return []any{r.ID, string(r.Status), toolList, r.StepsUsed, r.Revisions, r.InputTokens, r.OutputTokens, int64(r.Credits), db.OrNull(r.Answer),
+		db.JSON(r.Result), db.JSON(r.Error), r.Turn, r.Tries, db.Micros(r.DueAt), r.Worked.Microseconds(), r.Messages, r.Logged, db.Micros(r.StartedAt),
+		db.Micros(r.CompletedAt), r.CutStep, r.ToolCalls}
 }
 
 func scanRun(row db.Row) (*Run, error) {
@@ -152,10 +135,7 @@ func get(ctx context.Context, q db.Querier, p *access.Principal, id, lock string
 	search := db.Search{Table: "agent_runs", Columns: runColumns, Where: p.Visibility().Work()}
 	search.Lock = lock
 	r, err := db.FindOne(ctx, q, search, id, scanRun)
-	if errors.Is(err, db.ErrNotFound) {
-		return nil, fault.NoSuch("agent run", id)
-	}
-	return r, err
+	return r, db.OrNoSuch(err, "agent run", id)
 }
 
 // List returns a page of the runs that the principal may see.
@@ -181,7 +161,7 @@ func (s *Service) secrets(r *Run) (tools.Secrets, error) {
 	if r.Secrets == "" {
 		return nil, nil
 	}
-	text, err := s.ring.Open(r.Secrets, secretsContext(r.ID))
+	text, err := s.Ring.Open(r.Secrets, secretsContext(r.ID))
 	if err != nil {
 		return nil, fmt.Errorf("decrypt tool headers: %w", err)
 	}
@@ -197,8 +177,7 @@ const retention = 30 * 24 * time.Hour
 // Purge deletes a batch of old runs.
 func (s *Service) Purge(ctx context.Context, tx *db.Tx, limit int64) (int64, error) {
 	batch := max(1, limit/100) // a run has many rows
-	rows, err := tx.Query(ctx, "SELECT id FROM agent_runs WHERE completed_at < $1 ORDER BY completed_at LIMIT $2", s.now().Add(-retention).UnixMicro(), batch)
-	ids, err := db.Strings(rows, err)
+	ids, err := db.List(ctx, tx, db.Value[string], "SELECT id FROM agent_runs WHERE completed_at < $1 ORDER BY completed_at LIMIT $2", s.Now().Add(-retention).UnixMicro(), batch)
 	if err != nil {
 		return 0, fmt.Errorf("purge runs: %w", err)
 	}

@@ -21,7 +21,7 @@ func (s *Service) think(ctx context.Context, r *Run, p *access.Principal, calls 
 	if err != nil || wait {
 		return o, err
 	}
-	now := s.now()
+	now := s.Now()
 	if step != nil {
 		// The step's last call did not finish, so the same step calls again.
 		if r.Status == InProgress {
@@ -34,11 +34,7 @@ func (s *Service) think(ctx context.Context, r *Run, p *access.Principal, calls 
 			return o, o.end(Failed, runError("max_steps_exceeded", "The run used all of its %d steps without a result.", r.MaxSteps), now)
 		}
 		for _, c := range calls { // of the previous step
-			m, err := c.message()
-			if err != nil {
-				return nil, err
-			}
-			o.messages = append(o.messages, m)
+			o.messages = append(o.messages, c.message())
 		}
 		o.run.StepsUsed++
 		step = &Step{RunID: r.ID, Number: o.run.StepsUsed, ID: ids.New(ids.Step), Status: stepStarted, CreatedAt: now}
@@ -89,9 +85,9 @@ func (s *Service) callModel(ctx context.Context, r *Run, p *access.Principal, st
 		return nil, err
 	}
 	a, err := s.chat(ctx, r, p, step.RequestID, body)
-	o.run.addUsage(a.usage)
-	step.addUsage(a.usage)
-	now := s.now()
+	o.run.usage.add(a.usage)
+	step.usage.add(a.usage)
+	now := s.Now()
 	if err != nil {
 		return s.modelFailed(ctx, o, err)
 	}
@@ -102,7 +98,7 @@ func (s *Service) callModel(ctx context.Context, r *Run, p *access.Principal, st
 		o.run.Answer = a.text
 	}
 	o.messages = append(o.messages, a.message(r.StepsUsed))
-	o.logEvent("step.completed", map[string]any{"step": step.Number, "step_id": step.ID, "text": a.text, "credits": a.cost})
+	o.logEvent("step.completed", map[string]any{"step": step.Number, "step_id": step.ID, "text": a.text, "credits": a.Credits})
 	if len(a.calls) > 0 {
 		return o, s.planCalls(o, a, now)
 	}
@@ -118,7 +114,7 @@ func (s *Service) modelFailed(ctx context.Context, o *outcome, err error) (*outc
 	if errors.Is(err, context.Canceled) || errors.Is(err, errUnlogged) {
 		return nil, err
 	}
-	step, now := o.step, s.now()
+	step, now := o.step, s.Now()
 	step.Error = runError("model_error", "The model did not respond.")
 	if f, ok := fault.As(err); ok {
 		step.Error.Message = f.Message

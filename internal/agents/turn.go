@@ -28,23 +28,21 @@ func (i *item) Key() lanes.Key { return lanes.Key{Due: i.due, ID: i.id} }
 
 // Fetch returns the runs that are due in a lane.
 func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int) (b lanes.Batch[*item], err error) {
-	now := s.now().UnixMicro()
+	now := s.Now().UnixMicro()
 	// The limit is part of the text because SQLite compiles a statement again
 	// whenever the parameter of a LIMIT is bound.
-	rows, err := s.db.Query(ctx, fmt.Sprintf("SELECT id, due_at FROM agent_runs WHERE lane = $1 AND due_at <= $2 AND (due_at, id) > ($3, $4) ORDER BY due_at, id LIMIT %d", n),
-		lane, now, after.Due, after.ID)
-	b.Items, err = db.All(rows, err, func(r db.Row) (*item, error) {
+	query := fmt.Sprintf(`SELECT id, due_at FROM agent_runs WHERE lane = $1 AND due_at <= $2 AND (due_at, id) > ($3, $4)
+		ORDER BY due_at, id LIMIT %d`, n)
+	b.Items, err = db.List(ctx, s.DB, func(r db.Row) (*item, error) {
 		var i item
 		err := r.Scan(&i.id, &i.due)
 		return &i, err
-	})
+	}, query, lane, now, after.Due, after.ID)
 	if err != nil || len(b.Items) > 0 {
 		return b, err
 	}
-	if err := db.Scan(s.db.QueryRow(ctx, "SELECT min(due_at) FROM agent_runs WHERE lane = $1 AND due_at > $2", lane, now), &b.Next); err != nil {
-		return b, fmt.Errorf("read next run: %w", err)
-	}
-	return b, nil
+	b.Next, err = db.Value[time.Time](s.DB.QueryRow(ctx, "SELECT min(due_at) FROM agent_runs WHERE lane = $1 AND due_at > $2", lane, now))
+	return b, db.Wrap(err, "read next run")
 }
 
 // errStale means that another node works the run, or that the next turn must
@@ -59,9 +57,8 @@ func (s *Service) Work(ctx context.Context, _ string, i *item) lanes.Result {
 		return lanes.Result{Healthy: true, Done: true, Outcome: db.Written}
 	case err != nil:
 		slog.Warn("failed to read run; retrying", "run", i.id, "error", err)
-		lanes.Backoff(ctx)
-		return lanes.Result{Outcome: db.Written}
-	case r.DueAt == nil || r.DueAt.After(s.now()):
+		return lanes.Retry(ctx)
+	case r.DueAt == nil || r.DueAt.After(s.Now()):
 		return lanes.Result{Healthy: true, Outcome: db.Written} // another node did it
 	}
 	turn, done := s.startWorking(ctx, r.ID)
@@ -72,20 +69,19 @@ func (s *Service) Work(ctx context.Context, _ string, i *item) lanes.Result {
 		return lanes.Result{Healthy: true, Outcome: db.Written}
 	case err != nil:
 		slog.Warn("turn failed; retrying", "run", r.ID, "error", err)
-		lanes.Backoff(ctx)
-		return lanes.Result{Outcome: db.Written}
+		return lanes.Retry(ctx)
 	}
 	due := o.run.DueAt // read before the writer can change it
 	return lanes.Result{Healthy: true, Done: due == nil, Due: due, Outcome: s.outcomes.Add(o)}
 }
 
 func (s *Service) loadRun(ctx context.Context, id string) (*Run, error) {
-	return scanRun(s.db.QueryRow(ctx, "SELECT "+runColumns+" FROM agent_runs WHERE id = $1", id))
+	return scanRun(s.DB.QueryRow(ctx, "SELECT "+runColumns+" FROM agent_runs WHERE id = $1", id))
 }
 
 // runTurn does one turn: it ends a run whose time is over, and advances any other.
 func (s *Service) runTurn(ctx context.Context, r *Run) (*outcome, error) {
-	now := s.now()
+	now := s.Now()
 	o := newOutcome(r)
 	switch r.Status {
 	case Cancelling:
@@ -129,7 +125,7 @@ func (s *Service) reload(ctx context.Context, id string) (*outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := s.now()
+	now := s.Now()
 	if r.DueAt == nil || r.DueAt.After(now) {
 		return nil, errStale
 	}
@@ -141,7 +137,7 @@ func (s *Service) reload(ctx context.Context, id string) (*outcome, error) {
 // authorize returns the run's principal, or why the run may no longer continue:
 // its key could not create it now.
 func (s *Service) authorize(ctx context.Context, r *Run, now time.Time) (p *access.Principal, denied *events.AgentError, err error) {
-	p, err = access.PrincipalOf(ctx, s.db, r.KeyID, now)
+	p, err = access.PrincipalOf(ctx, s.DB, r.KeyID, now)
 	switch {
 	case err != nil:
 		return nil, nil, err
@@ -152,7 +148,7 @@ func (s *Service) authorize(ctx context.Context, r *Run, now time.Time) (p *acce
 	case r.Project == "":
 		return p, nil, nil
 	}
-	project, err := accounts.GetProject(ctx, s.db, r.Tenant, r.Project)
+	project, err := accounts.GetProject(ctx, s.DB, r.Tenant, r.Project)
 	if err == nil && project.ArchivedAt != nil {
 		denied = runError(string(fault.UnknownProject), "The run's project %q was archived. Restore it with PATCH /v1/projects/%s and create another run.", r.Project, r.Project)
 	}
@@ -169,7 +165,7 @@ func (s *Service) advance(ctx context.Context, r *Run, p *access.Principal) (*ou
 	if r.Status == Verifying {
 		return s.verify(ctx, r, p)
 	}
-	calls, err := callsOf(ctx, s.db, r.ID, r.StepsUsed, r.StepsUsed)
+	calls, err := s.Calls(ctx, s.DB, r.ID, r.StepsUsed, r.StepsUsed)
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +183,7 @@ func (s *Service) endInFlight(ctx context.Context, o *outcome, to Status, reason
 	if err != nil || wait {
 		return o, err
 	}
-	now := s.now()
+	now := s.Now()
 	if step != nil {
 		step.Status, step.Error, step.CompletedAt = stepFailed, reason, &now
 		o.step = step
@@ -203,7 +199,7 @@ func (s *Service) resolveTools(ctx context.Context, r *Run) (*outcome, error) {
 	if errors.As(err, &refused) {
 		o := newOutcome(r)
 		o.waitingSince = r.CreatedAt
-		o.postpone(refused, s.now())
+		o.postpone(refused, s.Now())
 		return o, nil
 	}
 	if err != nil {

@@ -7,41 +7,29 @@ import (
 	"turnpike/internal/credits"
 )
 
-// usage is the tokens and the cost of a model call according to the request log.
+// usage is the tokens and the cost of model calls according to the request log.
 // Providers don't always count, and can't for an interrupted call.
 type usage struct {
-	input, output int64
-	cost          credits.Micro
+	InputTokens  int64
+	OutputTokens int64
+	Credits      credits.Micro
 }
 
-func usageOfRecord(r *audit.Record) (u usage) {
-	u.input, u.output = r.Tokens()
-	u.cost = r.Charged()
-	return u
-}
-
-func usageOfEntry(e *audit.Entry) usage {
-	u := usage{cost: e.Credits}
+func usageOf(e *audit.Entry) usage {
+	u := usage{Credits: e.Credits}
 	if e.InputTokens != nil {
-		u.input = *e.InputTokens
+		u.InputTokens = *e.InputTokens
 	}
 	if e.OutputTokens != nil {
-		u.output = *e.OutputTokens
+		u.OutputTokens = *e.OutputTokens
 	}
 	return u
 }
 
-func (r *Run) addUsage(u usage) {
-	r.InputTokens += u.input
-	r.OutputTokens += u.output
-	r.Credits += u.cost
-}
-
-// addUsage adds a call to the step, which may have made several.
-func (p *Step) addUsage(u usage) {
-	p.InputTokens += u.input
-	p.OutputTokens += u.output
-	p.Credits += u.cost
+func (u *usage) add(more usage) {
+	u.InputTokens += more.InputTokens
+	u.OutputTokens += more.OutputTokens
+	u.Credits += more.Credits
 }
 
 // trackUnlogged remembers a request whose log entry is late, and forgets those

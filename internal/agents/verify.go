@@ -39,7 +39,7 @@ func (s *Service) verify(ctx context.Context, r *Run, p *access.Principal) (*out
 	}
 	var refused *limits.Refusal
 	if errors.As(err, &refused) {
-		o.postpone(refused, s.now())
+		o.postpone(refused, s.Now())
 		return o, nil
 	}
 	if err != nil {
@@ -49,7 +49,7 @@ func (s *Service) verify(ctx context.Context, r *Run, p *access.Principal) (*out
 		}
 		return s.retry(ctx, o, code, err)
 	}
-	now := s.now()
+	now := s.Now()
 	o.run.Tries = 0
 	var failed []string
 	for _, c := range results {
@@ -76,11 +76,8 @@ func (s *Service) verify(ctx context.Context, r *Run, p *access.Principal) (*out
 	if r.Truncated() {
 		failed = append(failed, "it was cut off, as it was too long")
 	}
-	m, err := textMessage("user", "Your answer did not pass its checks:\n- "+strings.Join(failed, "\n- ")+"\nGive the whole answer again, corrected.")
-	if err != nil {
-		return nil, err
-	}
-	o.messages = append(o.messages, m)
+	o.messages = append(o.messages, textMessage("user",
+		"Your answer did not pass its checks:\n- "+strings.Join(failed, "\n- ")+"\nGive the whole answer again, corrected."))
 	o.run.Revisions++
 	o.schedule(now, 0)
 	return o, o.transition(InProgress, now)
@@ -97,7 +94,7 @@ func (s *Service) runChecks(ctx context.Context, o *outcome, p *access.Principal
 			return list, nil, nil // the other checks are not needed
 		}
 	}
-	judged, err := judgments(ctx, s.db, r)
+	judged, err := judgments(ctx, s.DB, r)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -193,47 +190,27 @@ type verdict struct {
 // judgments returns the verdicts about the run's present answer, by the index of
 // the check.
 func judgments(ctx context.Context, q db.Querier, r *Run) (map[int]events.VerificationCheck, error) {
-	list := map[int]events.VerificationCheck{}
-	rows, err := q.Query(ctx, "SELECT data FROM agent_events WHERE run_id = $1 AND type = $2", r.ID, checkCompleted)
-	err = db.Each(rows, err, func(row db.Row) error {
-		var data string
-		if err := row.Scan(&data); err != nil {
-			return err
-		}
-		var j judgment
-		if err := json.Unmarshal([]byte(data), &j); err != nil {
-			return err
-		}
+	list, err := db.List(ctx, q, db.Value[judgment], "SELECT data FROM agent_events WHERE run_id = $1 AND type = $2", r.ID, checkCompleted)
+	out := map[int]events.VerificationCheck{}
+	for _, j := range list {
 		if v := j.Verdict; v != nil && v.Step == r.StepsUsed {
-			list[v.Check] = events.VerificationCheck{Type: checkJudge, Passed: v.Passed, Reason: v.Reason}
+			out[v.Check] = events.VerificationCheck{Type: checkJudge, Passed: v.Passed, Reason: v.Reason}
 		}
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read checks: %w", err)
 	}
-	return list, nil
+	return out, db.Wrap(err, "read checks")
 }
 
 // openCheck returns the request ID of a judge's call whose cost is not counted,
 // or an empty string.
 func openCheck(ctx context.Context, q db.Querier, runID string) (requestID string, err error) {
-	var kind, data string
-	err = q.QueryRow(ctx, "SELECT type, data FROM agent_events WHERE run_id = $1 AND type IN ($2, $3) ORDER BY seq DESC LIMIT 1", runID, checkStarted, checkCompleted).
-		Scan(&kind, &data)
-	if errors.Is(err, db.ErrNotFound) || err == nil && kind == checkCompleted {
-		return "", nil
+	var kind string
+	var last judgment
+	err = db.Scan(q.QueryRow(ctx, "SELECT type, data FROM agent_events WHERE run_id = $1 AND type IN ($2, $3) ORDER BY seq DESC LIMIT 1",
+		runID, checkStarted, checkCompleted), &kind, &last)
+	if kind == checkCompleted {
+		return "", err
 	}
-	var in struct {
-		RequestID string `json:"request_id"`
-	}
-	if err == nil {
-		err = json.Unmarshal([]byte(data), &in)
-	}
-	if err != nil {
-		return "", fmt.Errorf("read checks: %w", err)
-	}
-	return in.RequestID, nil
+	return last.RequestID, db.Wrap(db.IgnoreNotFound(err), "read checks")
 }
 
 // checkpointChecks writes the log entries of the checks so far, and of the next
@@ -255,20 +232,11 @@ func (s *Service) checkpointChecks(ctx context.Context, o *outcome) error {
 func (s *Service) judge(ctx context.Context, o *outcome, p *access.Principal, number int) (events.VerificationCheck, error) {
 	c := o.run.Config.Checks[number]
 	out := events.VerificationCheck{Type: checkJudge}
-	system, err := textMessage("system", judgeInstructions+"\n\nRubric:\n"+c.Rubric)
-	if err != nil {
-		return out, err
-	}
+	system := textMessage("system", judgeInstructions+"\n\nRubric:\n"+c.Rubric)
 	// The answer cannot close its own tag.
-	user, err := textMessage("user", "<answer>\n"+strings.ReplaceAll(o.run.Answer, "</answer>", "</ answer>")+"\n</answer>")
-	if err != nil {
-		return out, err
-	}
-	body, err := json.Marshal(map[string]any{"model": c.Model, "messages": []json.RawMessage{system, user}, "response_format": map[string]any{"type": "json_schema",
-		"json_schema": map[string]any{"name": "verdict", "schema": json.RawMessage(verdictSchema)}}})
-	if err != nil {
-		return out, err
-	}
+	user := textMessage("user", "<answer>\n"+strings.ReplaceAll(o.run.Answer, "</answer>", "</ answer>")+"\n</answer>")
+	body := encode(map[string]any{"model": c.Model, "messages": []json.RawMessage{system, user},
+		"response_format": jsonFormat("verdict", json.RawMessage(verdictSchema))})
 	requestID := ids.New(ids.Request)
 	o.logEvent(checkStarted, map[string]any{"request_id": requestID})
 	if err := s.checkpointChecks(ctx, o); err != nil {
@@ -278,8 +246,8 @@ func (s *Service) judge(ctx context.Context, o *outcome, p *access.Principal, nu
 	if errors.Is(err, context.Canceled) || errors.Is(err, errUnlogged) {
 		return out, err // its cost is found in the log
 	}
-	o.run.addUsage(a.usage)
-	j := judgment{RequestID: requestID, Credits: a.cost}
+	o.run.usage.add(a.usage)
+	j := judgment{RequestID: requestID, Credits: a.Credits}
 	if err == nil {
 		out = readVerdict(out, []byte(a.text))
 		j.Verdict = &verdict{o.run.StepsUsed, number, out.Passed, out.Reason}

@@ -1,8 +1,6 @@
 package agents
 
 import (
-	"time"
-
 	"turnpike/internal/agents/tools"
 	"turnpike/internal/events"
 )
@@ -11,8 +9,8 @@ import (
 func Object(r *Run, calls []*Call) events.AgentRun {
 	o := events.AgentRun{ID: r.ID, Object: "agent.run", Status: string(r.Status), Model: r.Model, MaxSteps: int(r.MaxSteps), StepsUsed: int(r.StepsUsed),
 		Usage:           events.AgentUsage{InputTokens: r.InputTokens, OutputTokens: r.OutputTokens, Credits: r.Credits},
-		RequiredActions: requiredActions(r, calls), Error: r.Error, Metadata: r.Metadata, CreatedAt: r.CreatedAt.Unix(), StartedAt: unix(r.StartedAt),
-		CompletedAt: unix(r.CompletedAt)}
+		RequiredActions: requiredActions(r, calls), Error: r.Error, Metadata: r.Metadata, CreatedAt: r.CreatedAt.Unix(), StartedAt: events.Unix(r.StartedAt),
+		CompletedAt: events.Unix(r.CompletedAt)}
 	if r.Budget != nil {
 		o.Budget = &events.AgentBudget{MaxCredits: *r.Budget}
 	}
@@ -47,12 +45,4 @@ func requiredActions(r *Run, calls []*Call) []events.RequiredAction {
 		list = append(list, a)
 	}
 	return list
-}
-
-func unix(t *time.Time) *int64 {
-	if t == nil {
-		return nil
-	}
-	s := t.Unix()
-	return &s
 }

@@ -1,9 +1,10 @@
 package agents
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -34,16 +35,12 @@ var insertEntries = db.NewBulk("agent_events", "", "run_id text", "seq bigint", 
 
 // Entries returns the entries of a run's log after a sequence number.
 func (s *Service) Entries(ctx context.Context, q db.Querier, runID string, after int64, limit int) ([]*Entry, error) {
-	rows, err := q.Query(ctx, "SELECT seq, type, data, created_at FROM agent_events WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3", runID, after, int64(limit))
-	list, err := db.All(rows, err, func(r db.Row) (*Entry, error) {
+	list, err := db.List(ctx, q, func(r db.Row) (*Entry, error) {
 		var e Entry
 		err := db.Scan(r, &e.Seq, &e.Type, &e.Data, &e.CreatedAt)
 		return &e, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read run log: %w", err)
-	}
-	return list, nil
+	}, "SELECT seq, type, data, created_at FROM agent_events WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3", runID, after, int64(limit))
+	return list, db.Wrap(err, "read run log")
 }
 
 // maxWatchers limits the watchers of a key on a node. Each reads the database
@@ -57,48 +54,33 @@ const watchRetryAfter = 5 * time.Second
 // other nodes write.
 type watchers struct {
 	mu   sync.Mutex
-	by   map[string]map[chan struct{}]struct{}
-	keys map[string]int // number of watchers by key
-}
-
-// acquire takes one of a key's slots.
-func (w *watchers) acquire(key string) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.keys[key] >= maxWatchers {
-		f := fault.New(fault.RateLimitExceeded, "The key already watches %d runs, which is the limit. Close some of these streams, or read the events without stream=true.", maxWatchers)
-		f.RetryAfter = watchRetryAfter
-		return f
-	}
-	if w.keys == nil {
-		w.keys = map[string]int{}
-	}
-	w.keys[key]++
-	return nil
-}
-
-func (w *watchers) release(key string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.keys[key]--; w.keys[key] == 0 {
-		delete(w.keys, key)
-	}
+	by   map[string][]chan struct{} // by run
+	keys map[string]int             // number of watchers by key
 }
 
 // AcquireWatcher takes a watcher slot of the principal's topmost ancestor key, whose
 // descendants and tokens share its slots. The caller releases it.
 func (s *Service) AcquireWatcher(p *access.Principal) (release func(), err error) {
-	key := p.ID()
-	if p.KeyID != "" {
-		key = p.KeyID
-	}
+	key := cmp.Or(p.KeyID, p.ID())
 	if n := len(p.Ancestors); n > 0 {
 		key = p.Ancestors[n-1].KeyID
 	}
-	if err := s.watchers.acquire(key); err != nil {
-		return nil, err
+	w := &s.watchers
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.keys[key] >= maxWatchers {
+		f := fault.New(fault.RateLimitExceeded, "The key already watches %d runs, which is the limit. Close some of these streams, or read the events without stream=true.", maxWatchers)
+		f.RetryAfter = watchRetryAfter
+		return nil, f
 	}
-	return sync.OnceFunc(func() { s.watchers.release(key) }), nil
+	w.keys[key]++
+	return sync.OnceFunc(func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.keys[key]--; w.keys[key] == 0 {
+			delete(w.keys, key)
+		}
+	}), nil
 }
 
 // Watch returns a channel that receives when the run's log may have grown. The
@@ -108,17 +90,11 @@ func (s *Service) Watch(runID string) (grown <-chan struct{}, stop func()) {
 	c := make(chan struct{}, 1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.by == nil {
-		w.by = map[string]map[chan struct{}]struct{}{}
-	}
-	if w.by[runID] == nil {
-		w.by[runID] = map[chan struct{}]struct{}{}
-	}
-	w.by[runID][c] = struct{}{}
+	w.by[runID] = append(w.by[runID], c)
 	return c, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		delete(w.by[runID], c)
+		w.by[runID] = slices.DeleteFunc(w.by[runID], func(other chan struct{}) bool { return other == c })
 		if len(w.by[runID]) == 0 {
 			delete(w.by, runID)
 		}
@@ -128,7 +104,7 @@ func (s *Service) Watch(runID string) (grown <-chan struct{}, stop func()) {
 func (w *watchers) wake(runID string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for c := range w.by[runID] {
+	for _, c := range w.by[runID] {
 		select {
 		case c <- struct{}{}:
 		default:

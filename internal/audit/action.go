@@ -47,10 +47,7 @@ func (by Actor) Log(ctx context.Context, tx *db.Tx, a Action, detail any, now ti
 	_, err = tx.Exec(ctx, db.Insert("admin_actions", actionColumns),
 		ids.New(ids.AdminAction), a.WorkspaceID, db.OrNull(a.Environment), db.OrNull(a.Project), by.Name, a.Action, a.Target, keyring.Mask(string(text)),
 		db.OrNull(by.IP), db.OrNull(by.RequestID), now.UnixMicro())
-	if err != nil {
-		return fmt.Errorf("admin log: %w", err)
-	}
-	return nil
+	return db.Wrap(err, "admin log")
 }
 
 const actionColumns = "id, workspace_id, environment, project, actor, action, target, detail, ip, request_id, created_at"

@@ -129,8 +129,7 @@ func (l *Log) settledBefore(ctx context.Context, tx *db.Tx, e *Entry) (old *Entr
 // number. It charges the reserved amount, because the responses were sent or
 // about to be. An error for one node doesn't affect the others.
 func (l *Log) Recover(ctx context.Context, d *db.DB) (int64, error) {
-	rows, err := d.Query(ctx, "SELECT DISTINCT node_id FROM requests WHERE NOT settled AND node_id NOT IN (SELECT id FROM nodes)")
-	evicted, err := db.Strings(rows, err)
+	evicted, err := db.List(ctx, d, db.Value[string], "SELECT DISTINCT node_id FROM requests WHERE NOT settled AND node_id NOT IN (SELECT id FROM nodes)")
 	if err != nil {
 		return 0, fmt.Errorf("recover request log: %w", err)
 	}
@@ -169,9 +168,8 @@ func (l *Log) recoverNode(ctx context.Context, d *db.DB, node string) (total int
 }
 
 func (l *Log) recoverBatch(ctx context.Context, tx *db.Tx, node string) (int, error) {
-	rows, err := tx.Query(ctx, "SELECT "+entryColumns+" FROM requests WHERE node_id = $1 AND NOT settled ORDER BY id LIMIT $2"+tx.Lock("requests"),
+	open, err := db.List(ctx, tx, scanEntry, "SELECT "+entryColumns+" FROM requests WHERE node_id = $1 AND NOT settled ORDER BY id LIMIT $2"+tx.Lock("requests"),
 		node, int64(recoverBatch))
-	open, err := db.All(rows, err, scanEntry)
 	if err != nil || len(open) == 0 {
 		return 0, err
 	}
@@ -188,9 +186,7 @@ func (l *Log) recoverBatch(ctx context.Context, tx *db.Tx, node string) (int, er
 
 // HasOpen reports whether a node has left entries open.
 func HasOpen(ctx context.Context, q db.Querier, node string) (bool, error) {
-	var n int64
-	err := q.QueryRow(ctx, "SELECT count(*) FROM requests WHERE node_id = $1 AND NOT settled", node).Scan(&n)
-	return n > 0, err
+	return db.Value[bool](q.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM requests WHERE node_id = $1 AND NOT settled)", node))
 }
 
 // Purge deletes a batch of entries past their retention. PostgreSQL drops whole

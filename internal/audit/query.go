@@ -2,11 +2,9 @@ package audit
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"turnpike/internal/db"
-	"turnpike/internal/fault"
 	"turnpike/internal/ids"
 	"turnpike/internal/visibility"
 )
@@ -67,17 +65,11 @@ func List(ctx context.Context, q db.Querier, vis visibility.Filter, f Filter, pa
 func keyBelongs(ctx context.Context, q db.Querier, vis visibility.Filter, keyID string) (bool, error) {
 	var t visibility.Tenant
 	err := q.QueryRow(ctx, "SELECT workspace_id, environment FROM requests WHERE key_id = $1 ORDER BY id DESC LIMIT 1", keyID).Scan(&t.WorkspaceID, &t.Environment)
-	if errors.Is(err, db.ErrNotFound) {
-		return false, nil
-	}
-	return t == vis.Tenant, err
+	return t == vis.Tenant, db.IgnoreNotFound(err)
 }
 
 // Get returns a visible entry.
 func Get(ctx context.Context, q db.Querier, vis visibility.Filter, requestID string) (*Entry, error) {
 	e, err := db.FindOne(ctx, q, db.Search{Table: "requests", Columns: entryColumns, Where: vis.Rows()}, requestID, scanEntry)
-	if errors.Is(err, db.ErrNotFound) {
-		return nil, fault.NoSuch("request", requestID)
-	}
-	return e, err
+	return e, db.OrNoSuch(err, "request", requestID)
 }

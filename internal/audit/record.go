@@ -110,6 +110,14 @@ func (r *Record) CreatedAt() time.Time {
 	return r.entry.CreatedAt
 }
 
+// Entry returns a copy of the entry.
+func (r *Record) Entry() *Entry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.entry
+	return &e
+}
+
 // Start queues the intent and returns immediately. Model requests do this when
 // the provider request starts, so that both run concurrently. expected is the
 // estimated time until the response.
@@ -252,4 +260,22 @@ func (r *Record) SettleIn(ctx context.Context, tx *db.Tx, change func(*Entry)) e
 		r.entry, r.state, r.pending = settled, r.state.next(eventCommit), db.Written
 	})
 	return nil
+}
+
+// Amend changes the entry of a request whose work continued after its response,
+// in the transaction that ends the work. It returns the changed entry, or nil
+// if the log no longer has it.
+func Amend(ctx context.Context, tx *db.Tx, requestID string, change func(*Entry)) (*Entry, error) {
+	e, err := scanEntry(tx.QueryRow(ctx, "SELECT "+entryColumns+" FROM requests WHERE id = $1"+tx.Lock("requests"), requestID))
+	if errors.Is(err, db.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("request log: %w", err)
+	}
+	change(e)
+	_, err = tx.Exec(ctx, `UPDATE requests SET model = $2, provider = $3, credits = $4, simulated_credits = $5, unbilled_credits = $6,
+		usage_source = $7, price_version = $8 WHERE id = $1`, requestID, db.OrNull(e.Model), db.OrNull(e.Provider), int64(e.Credits), int64(e.SimulatedCredits),
+		int64(e.UnbilledCredits), db.OrNull(e.UsageSource), db.OrNull(e.PriceVersion))
+	return e, db.Wrap(err, "request log")
 }

@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"database/sql/driver"
 	"fmt"
 	"regexp"
 	"slices"
@@ -80,12 +81,15 @@ func (b *Bulk) unnest() string {
 }
 
 // Write writes the rows and returns how many were inserted or changed. Values are
-// nil, string, int64 or bool.
+// nil, string, int64, bool or JSON.
 func (b *Bulk) Write(ctx context.Context, tx *Tx, rows [][]any) (int64, error) {
 	if len(rows) == 0 {
 		return 0, nil
 	}
-	n, err := tx.eng.bulkWrite(ctx, tx.tx, b, rows)
+	if err := resolve(rows); err != nil {
+		return 0, err
+	}
+	n, err := tx.tx.bulkWrite(ctx, b, rows)
 	return n, classify(err)
 }
 
@@ -96,7 +100,24 @@ func (b *Bulk) Send(ctx context.Context, tx *Tx, rows [][]any, then func(n int64
 	if len(rows) == 0 {
 		return nil
 	}
-	return classify(tx.eng.bulkSend(ctx, tx.tx, b, rows, then))
+	if err := resolve(rows); err != nil {
+		return err
+	}
+	return classify(tx.tx.bulkSend(ctx, b, rows, then))
+}
+
+// resolve replaces values such as JSON by what they store.
+func resolve(rows [][]any) (err error) {
+	for _, r := range rows {
+		for i, v := range r {
+			if valuer, ok := v.(driver.Valuer); ok {
+				if r[i], err = valuer.Value(); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // arrays turns rows into one typed slice per column, for unnest.

@@ -15,29 +15,21 @@ const (
 // Tables lists the tables of a SQLite database in the order of their creation, so
 // that referenced tables come first. It omits the table of migrations.
 func Tables(ctx context.Context, from *Tx) ([]string, error) {
-	rows, err := from.Query(ctx, `SELECT name FROM sqlite_master
+	names, err := List(ctx, from, Value[string], `SELECT name FROM sqlite_master
 		WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!' AND name <> 'schema_migrations' ORDER BY rowid`)
-	names, err := Strings(rows, err)
-	if err != nil {
-		return nil, fmt.Errorf("list tables: %w", err)
-	}
-	return names, nil
+	return names, Wrap(err, "list tables")
 }
 
 // Count returns the number of rows of a table.
-func Count(ctx context.Context, q Querier, table string) (n int64, err error) {
-	if err = q.QueryRow(ctx, "SELECT count(*) FROM "+table).Scan(&n); err != nil {
-		return 0, fmt.Errorf("count %s: %w", table, err)
-	}
-	return n, nil
+func Count(ctx context.Context, q Querier, table string) (int64, error) {
+	n, err := Value[int64](q.QueryRow(ctx, "SELECT count(*) FROM "+table))
+	return n, Wrap(err, "count "+table)
 }
 
 // IsEmpty reports whether a table has no rows.
-func IsEmpty(ctx context.Context, q Querier, table string) (empty bool, err error) {
-	if err = q.QueryRow(ctx, "SELECT NOT EXISTS (SELECT 1 FROM "+table+")").Scan(&empty); err != nil {
-		return false, fmt.Errorf("read %s: %w", table, err)
-	}
-	return empty, nil
+func IsEmpty(ctx context.Context, q Querier, table string) (bool, error) {
+	empty, err := Value[bool](q.QueryRow(ctx, "SELECT NOT EXISTS (SELECT 1 FROM "+table+")"))
+	return empty, Wrap(err, "read "+table)
 }
 
 // Copy copies a table of a SQLite database to another database with the same
@@ -77,20 +69,12 @@ func Copy(ctx context.Context, from, to *Tx, table string, more func(rows int64)
 	if err == nil {
 		err = write()
 	}
-	if err != nil {
-		return fmt.Errorf("copy %s: %w", table, err)
-	}
-	return nil
+	return Wrap(err, "copy "+table)
 }
 
 // columnsOf returns the columns of a table for NewBulk.
 func columnsOf(ctx context.Context, from *Tx, table string) ([]string, error) {
-	rows, err := from.Query(ctx, "SELECT name, lower(type) FROM pragma_table_info($1) ORDER BY cid", table)
-	return All(rows, err, func(r Row) (string, error) {
-		var name, typ string
-		err := r.Scan(&name, &typ)
-		return name + " " + typ, err
-	})
+	return List(ctx, from, Value[string], "SELECT name || ' ' || lower(type) FROM pragma_table_info($1) ORDER BY cid", table)
 }
 
 // scan returns a row's values and the size of its text.

@@ -45,22 +45,18 @@ type engine interface {
 	// watch calls changed until ctx ends, when another process may have changed
 	// what this one caches. An empty topic means anything.
 	watch(ctx context.Context, changed func(topic, payload string))
-	// bulkWrite writes rows with one statement over arrays or a few prepared ones.
-	bulkWrite(ctx context.Context, tx engineTx, b *Bulk, rows [][]any) (int64, error)
-	// bulkSend is bulkWrite together with the next statement or flush.
-	bulkSend(ctx context.Context, tx engineTx, b *Bulk, rows [][]any, then func(n int64) error) error
 }
 
 type engineTx interface {
 	Querier
 	exec(ctx context.Context, query string, args ...any) (int64, error)
+	// bulkWrite writes rows with one statement over arrays or a few prepared ones.
+	bulkWrite(ctx context.Context, b *Bulk, rows [][]any) (int64, error)
+	// bulkSend is bulkWrite together with the next statement or flush.
+	bulkSend(ctx context.Context, b *Bulk, rows [][]any, then func(n int64) error) error
 	script(ctx context.Context, statements string) error
 	notify(ctx context.Context, topic, payload string) error
 	lockMigrations(ctx context.Context) error
-	lockRows(table string) string
-	claimRows(table string) string
-	shareRows(table string) string
-	keepRows(table string) string
 	flush(ctx context.Context) error
 	disableTimeouts(ctx context.Context) error
 	commit(ctx context.Context) error
@@ -159,8 +155,8 @@ func (d *DB) QueryRow(ctx context.Context, query string, args ...any) Row {
 
 // Tx is a write transaction.
 type Tx struct {
-	eng      engine
 	tx       engineTx
+	locks    bool // rows can be locked
 	onCommit []func()
 	signals  []signal
 	last     []lastStep
@@ -184,16 +180,23 @@ func (t *Tx) Exec(ctx context.Context, query string, args ...any) (int64, error)
 
 // Lock returns the suffix of a SELECT that locks the rows of the table (or its
 // alias) until the transaction ends. It is empty for SQLite, which has one writer.
-func (t *Tx) Lock(table string) string { return t.tx.lockRows(table) }
+func (t *Tx) Lock(table string) string { return t.lock(" FOR NO KEY UPDATE OF " + table) } // allows foreign keys
 
 // Share is Lock in shared mode: several transactions can hold it, and changes wait.
-func (t *Tx) Share(table string) string { return t.tx.shareRows(table) }
+func (t *Tx) Share(table string) string { return t.lock(" FOR SHARE OF " + table) }
 
 // Keep is Share that only prevents deletion.
-func (t *Tx) Keep(table string) string { return t.tx.keepRows(table) }
+func (t *Tx) Keep(table string) string { return t.lock(" FOR KEY SHARE OF " + table) }
 
 // Claim is Lock that skips locked rows, so that nodes can share a queue.
-func (t *Tx) Claim(table string) string { return t.tx.claimRows(table) }
+func (t *Tx) Claim(table string) string { return t.lock(" FOR UPDATE OF " + table + " SKIP LOCKED") }
+
+func (t *Tx) lock(clause string) string {
+	if t.locks {
+		return clause
+	}
+	return ""
+}
 
 // DisableTimeouts removes the timeouts of the transaction, for an operator's command.
 func (t *Tx) DisableTimeouts(ctx context.Context) error { return classify(t.tx.disableTimeouts(ctx)) }
@@ -232,7 +235,7 @@ func (d *DB) writeOnce(ctx context.Context, fn func(tx *Tx) error) error {
 	if err != nil {
 		return fmt.Errorf("begin: %w", classify(err))
 	}
-	tx := &Tx{eng: d.eng, tx: etx}
+	tx := &Tx{tx: etx, locks: d.Engine() != "sqlite"}
 	defer etx.rollback() // no-op after the commit; also runs if fn panics
 	if err := fn(tx); err != nil {
 		return err
@@ -249,18 +252,16 @@ func (d *DB) writeOnce(ctx context.Context, fn func(tx *Tx) error) error {
 		}
 	}
 	// A canceled caller must not leave the outcome unknown.
-	err = etx.commit(context.WithoutCancel(ctx))
-	switch {
-	case err == nil:
+	err = Wrap(classify(etx.commit(context.WithoutCancel(ctx))), "commit")
+	if err != nil && !errors.Is(err, ErrInDoubt) {
+		return err
+	}
+	if err == nil {
 		for _, fn := range tx.onCommit {
 			fn()
 		}
-	case errors.Is(err, ErrInDoubt):
-		// It may have happened, and this process ignores its own notifications.
-		err = fmt.Errorf("commit: %w", classify(err))
-	default:
-		return fmt.Errorf("commit: %w", classify(err))
 	}
+	// A commit in doubt may have happened, and this process ignores its own notifications.
 	for _, s := range tx.signals {
 		d.signals.dispatch(s.topic, s.payload)
 	}
@@ -292,6 +293,18 @@ func All[T any](rows Rows, err error, scan func(Row) (T, error)) ([]T, error) {
 		return err
 	})
 	return out, err
+}
+
+// List collects the rows of a query.
+func List[T any](ctx context.Context, q Querier, scan func(Row) (T, error), query string, args ...any) ([]T, error) {
+	rows, err := q.Query(ctx, query, args...)
+	return All(rows, err, scan)
+}
+
+// Value reads a row with one column.
+func Value[T any](r Row) (v T, err error) {
+	err = Scan(r, &v)
+	return v, err
 }
 
 // row is the first row of a result set.

@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"turnpike/internal/fault"
 )
 
 // Classes of errors, for errors.Is.
@@ -54,6 +56,30 @@ func classify(err error) error {
 	}
 	if class := classOf(err); class != nil {
 		return &classified{class, err}
+	}
+	return err
+}
+
+// Wrap adds what failed to an error. It returns nil for nil.
+func Wrap(err error, doing string) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// OrNoSuch turns ErrNotFound into the API's error for a missing object.
+func OrNoSuch(err error, noun, id string) error {
+	if errors.Is(err, ErrNotFound) {
+		return fault.NoSuch(noun, id)
+	}
+	return err
+}
+
+// IgnoreNotFound returns nil for ErrNotFound.
+func IgnoreNotFound(err error) error {
+	if errors.Is(err, ErrNotFound) {
+		return nil
 	}
 	return err
 }

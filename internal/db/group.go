@@ -178,6 +178,21 @@ func (g *Group) commit(batches []groupBatch) (kept bool) {
 	return kept
 }
 
+// FlushEvery calls flush at an interval until ctx ends, and then once more.
+func FlushEvery(ctx context.Context, interval time.Duration, flush func(context.Context)) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			flush(ctx)
+		case <-ctx.Done():
+			flush(context.WithoutCancel(ctx))
+			return
+		}
+	}
+}
+
 // Queue is one kind of write in a group.
 type Queue[T any] struct {
 	g        *Group
@@ -221,13 +236,13 @@ var Written = func() *Pending {
 // accepts one f, which must be fast because the writer calls it.
 func (p *Pending) Then(f func()) {
 	p.mu.Lock()
-	select {
-	case <-p.done:
-		p.mu.Unlock()
-		f()
-	default:
+	ended := p.Ended()
+	if !ended {
 		p.then = f
-		p.mu.Unlock()
+	}
+	p.mu.Unlock()
+	if ended {
+		f()
 	}
 }
 
@@ -257,15 +272,10 @@ func (p *Pending) Wait(ctx context.Context) error {
 
 // hurry reports whether the write has ended. If not, it ends its linger.
 func (p *Pending) hurry() (ended bool) {
-	select {
-	case <-p.done:
-		return true
-	default:
-	}
-	if p.queue != nil {
+	if ended = p.Ended(); !ended && p.queue != nil {
 		p.queue.flush(p)
 	}
-	return false
+	return ended
 }
 
 // WaitFor is Wait with a timeout instead of a context, for the hot path.
@@ -294,14 +304,7 @@ func (p *Pending) Ended() bool {
 }
 
 // Failed reports whether the write has ended without success.
-func (p *Pending) Failed() bool {
-	select {
-	case <-p.done:
-		return p.err != nil
-	default:
-		return false
-	}
-}
+func (p *Pending) Failed() bool { return p.Ended() && p.err != nil }
 
 // NewQueue adds a queue to the group. During an outage, a durable queue holds and
 // retries its items, and another fails them. Items that the database rejects fail
@@ -318,7 +321,7 @@ func NewQueue[T any](g *Group, durable bool, write func(ctx context.Context, tx 
 // load that halves the number of commits. The first Wait ends it.
 func (q *Queue[T]) Linger(d time.Duration) *Queue[T] {
 	q.linger = d
-	q.timer = time.AfterFunc(d, q.hurryUp)
+	q.timer = time.AfterFunc(d, func() { q.flush(nil) })
 	q.timer.Stop()
 	return q
 }
@@ -329,18 +332,15 @@ func (q *Queue[T]) Add(item T) *Pending { return q.AddFor(item, q.linger) }
 // AddFor is Add with another linger, for a queue that lingers.
 func (q *Queue[T]) AddFor(item T, linger time.Duration) *Pending {
 	p := &Pending{done: make(chan struct{})}
-	if q.linger == 0 {
-		q.g.mu.Lock()
-		q.waiting, q.hurry = append(q.waiting, queued[T]{item, p}), true
-		q.g.mu.Unlock()
-		q.g.wakeUp()
-		return p
-	}
-	p.queue = q
 	due := time.Now().Add(linger)
 	q.g.mu.Lock()
 	defer q.g.mu.Unlock()
 	q.waiting = append(q.waiting, queued[T]{item, p})
+	if q.linger == 0 {
+		q.hurryUp()
+		return p
+	}
+	p.queue = q
 	if len(q.waiting) == 1 || due.Before(q.due) {
 		q.due = due
 		q.timer.Reset(linger)
@@ -348,22 +348,18 @@ func (q *Queue[T]) AddFor(item T, linger time.Duration) *Pending {
 	return p
 }
 
-// hurryUp ends the linger of pending items.
+// hurryUp ends the linger of pending items. The caller holds the group's lock.
 func (q *Queue[T]) hurryUp() {
-	q.g.mu.Lock()
 	q.hurry = true
-	q.g.mu.Unlock()
 	q.g.wakeUp()
 }
 
-// flush is hurryUp, unless the write is already in a commit.
+// flush is hurryUp, unless the write is already in a commit. A nil write means all.
 func (q *Queue[T]) flush(p *Pending) {
 	q.g.mu.Lock()
-	late := p.taken || q.hurry
-	q.hurry = q.hurry || !p.taken
-	q.g.mu.Unlock()
-	if !late {
-		q.g.wakeUp()
+	defer q.g.mu.Unlock()
+	if p == nil || !p.taken {
+		q.hurryUp()
 	}
 }
 

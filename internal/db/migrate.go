@@ -145,12 +145,11 @@ func (d *DB) Migrate(ctx context.Context) ([]Migration, error) {
 // SchemaVersion returns the database's version and the one this program needs.
 func (d *DB) SchemaVersion(ctx context.Context) (have, want int, err error) {
 	want = len(Migrations())
-	var exists bool
 	query := "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = 'schema_migrations')"
 	if d.Engine() == "postgres" {
 		query = "SELECT to_regclass('schema_migrations') IS NOT NULL"
 	}
-	if err := d.QueryRow(ctx, query).Scan(&exists); err != nil || !exists {
+	if exists, err := Value[bool](d.QueryRow(ctx, query)); err != nil || !exists {
 		return 0, want, err
 	}
 	have, err = schemaVersion(ctx, d)
@@ -158,10 +157,6 @@ func (d *DB) SchemaVersion(ctx context.Context) (have, want int, err error) {
 }
 
 func schemaVersion(ctx context.Context, q Querier) (int, error) {
-	var v int64
-	err := q.QueryRow(ctx, "SELECT version FROM schema_migrations ORDER BY version DESC LIMIT 1").Scan(&v)
-	if errors.Is(err, ErrNotFound) {
-		return 0, nil
-	}
-	return int(v), err
+	v, err := Value[int](q.QueryRow(ctx, "SELECT version FROM schema_migrations ORDER BY version DESC LIMIT 1"))
+	return v, IgnoreNotFound(err)
 }

@@ -35,8 +35,8 @@ func (p Partitioned) Prepare(ctx context.Context, d *DB, now time.Time) error {
 			if err := tx.tx.lockMigrations(ctx); err != nil {
 				return err
 			}
-			var there bool
-			if err := tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", p.name(month)).Scan(&there); err != nil || there {
+			there, err := Value[bool](tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", p.name(month)))
+			if err != nil || there {
 				return err
 			}
 			if err := limitLockWait(ctx, tx); err != nil {
@@ -61,8 +61,7 @@ func (p Partitioned) create(ctx context.Context, tx *Tx, name, from, to string) 
 		return err
 	}
 	spare := p.Table + "_default"
-	var taken bool
-	err := tx.QueryRow(ctx, fmt.Sprintf("SELECT EXISTS (SELECT 1 FROM %s WHERE %s >= $1 AND %s < $2)", spare, p.Key, p.Key), from, to).Scan(&taken)
+	taken, err := Value[bool](tx.QueryRow(ctx, fmt.Sprintf("SELECT EXISTS (SELECT 1 FROM %s WHERE %[2]s >= $1 AND %[2]s < $2)", spare, p.Key), from, to))
 	if err != nil {
 		return err
 	}
@@ -87,9 +86,8 @@ func (p Partitioned) Drop(ctx context.Context, d *DB, before time.Time) error {
 	if d.Engine() != "postgres" {
 		return nil
 	}
-	rows, err := d.Query(ctx, `SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+	names, err := List(ctx, d, Value[string], `SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
 		WHERE i.inhparent = to_regclass($1)`, p.Table)
-	names, err := Strings(rows, err)
 	if err != nil {
 		return fmt.Errorf("list partitions: %w", err)
 	}

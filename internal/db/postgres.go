@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"strconv"
 	"strings"
@@ -38,9 +39,13 @@ const (
 	idleTransaction = 4 * time.Second
 )
 
-// planning tunes the planner for few rows by index in tables that change faster than
-// their statistics. With its defaults, updating a few rows by ID joins the whole table.
-var planning = map[string]string{"enable_hashjoin": "off", "enable_mergejoin": "off", "random_page_cost": "1.1"}
+// defaults are settings that the address can override. The planner is tuned for few rows by
+// index in tables that change faster than their statistics. With PostgreSQL's defaults,
+// updating a few rows by ID joins the whole table.
+var defaults = map[string]string{
+	"enable_hashjoin": "off", "enable_mergejoin": "off", "random_page_cost": "1.1",
+	"idle_in_transaction_session_timeout": strconv.FormatInt(idleTransaction.Milliseconds(), 10),
+}
 
 type postgresEngine struct {
 	pool    *pgxpool.Pool
@@ -57,15 +62,9 @@ func openPostgres(ctx context.Context, address string) (*postgresEngine, error) 
 	if cfg.ConnConfig.ConnectTimeout == 0 {
 		cfg.ConnConfig.ConnectTimeout = connectTimeout
 	}
-	for name, value := range planning {
-		if _, set := cfg.ConnConfig.RuntimeParams[name]; !set {
-			cfg.ConnConfig.RuntimeParams[name] = value
-		}
-	}
-	const idle = "idle_in_transaction_session_timeout"
-	if _, set := cfg.ConnConfig.RuntimeParams[idle]; !set {
-		cfg.ConnConfig.RuntimeParams[idle] = strconv.FormatInt(idleTransaction.Milliseconds(), 10)
-	}
+	given := maps.Clone(cfg.ConnConfig.RuntimeParams)
+	maps.Copy(cfg.ConnConfig.RuntimeParams, defaults)
+	maps.Copy(cfg.ConnConfig.RuntimeParams, given)
 	if !strings.Contains(address, "pool_max_conns") {
 		cfg.MaxConns = max(cfg.MaxConns, 16)
 	}
@@ -76,13 +75,13 @@ func openPostgres(ctx context.Context, address string) (*postgresEngine, error) 
 	e := &postgresEngine{pool: pool}
 	e.rename()
 	var schema string
-	if err := pool.QueryRow(ctx, "SELECT coalesce(current_schema(), '')").Scan(&schema); err != nil {
-		pool.Close()
-		return nil, fmt.Errorf("connect to postgres: %w", classify(err))
+	err = classify(pool.QueryRow(ctx, "SELECT coalesce(current_schema(), '')").Scan(&schema))
+	if err == nil && schema == "" {
+		err = errors.New("the search_path has no existing schema")
 	}
-	if schema == "" {
+	if err != nil {
 		pool.Close()
-		return nil, errors.New("connect to postgres: the search_path has no existing schema")
+		return nil, fmt.Errorf("connect to postgres: %w", err)
 	}
 	sum := sha256.Sum256([]byte(schema))
 	e.channel = "turnpike_" + hex.EncodeToString(sum[:8])
@@ -155,20 +154,19 @@ func (e *postgresEngine) begin(ctx context.Context) (engineTx, error) {
 	return &postgresTx{eng: e, tx: tx, limit: statementTimeout}, nil
 }
 
-func (e *postgresEngine) bulkWrite(ctx context.Context, etx engineTx, b *Bulk, rows [][]any) (int64, error) {
+func (t *postgresTx) bulkWrite(ctx context.Context, b *Bulk, rows [][]any) (int64, error) {
 	arrays, err := b.arrays(rows)
 	if err != nil {
 		return 0, err
 	}
-	return etx.exec(ctx, b.postgres, arrays...)
+	return t.exec(ctx, b.postgres, arrays...)
 }
 
-func (e *postgresEngine) bulkSend(_ context.Context, etx engineTx, b *Bulk, rows [][]any, then func(n int64) error) error {
+func (t *postgresTx) bulkSend(_ context.Context, b *Bulk, rows [][]any, then func(n int64) error) error {
 	arrays, err := b.arrays(rows)
 	if err != nil {
 		return err
 	}
-	t := etx.(*postgresTx)
 	t.unsent.Queue(b.postgres, arrays...)
 	t.then = append(t.then, then)
 	return nil
@@ -314,17 +312,6 @@ func (t *postgresTx) notify(ctx context.Context, topic, payload string) error {
 func (t *postgresTx) lockMigrations(ctx context.Context) error {
 	_, err := t.tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtext($1))", t.eng.channel)
 	return err
-}
-
-// lockRows still allows foreign keys to the rows.
-func (t *postgresTx) lockRows(table string) string { return " FOR NO KEY UPDATE OF " + table }
-
-func (t *postgresTx) shareRows(table string) string { return " FOR SHARE OF " + table }
-
-func (t *postgresTx) keepRows(table string) string { return " FOR KEY SHARE OF " + table }
-
-func (t *postgresTx) claimRows(table string) string {
-	return " FOR UPDATE OF " + table + " SKIP LOCKED"
 }
 
 func (t *postgresTx) disableTimeouts(ctx context.Context) error {

@@ -133,15 +133,53 @@ type InQuery struct {
 // ByIDs reads the rows of a list of IDs.
 func ByIDs(ctx context.Context, q Querier, in InQuery, ids []string, each func(Row) error) error {
 	for some := range slices.Chunk(ids, perStatement) {
-		all, places := slices.Clone(in.Args), make([]string, len(some))
-		for i, id := range some {
-			all = append(all, id)
-			places[i] = fmt.Sprintf("$%d", len(all))
-		}
-		rows, err := q.Query(ctx, in.SQL+" ("+strings.Join(places, ", ")+")", all...)
+		places, args := Places(in.Args, some)
+		rows, err := q.Query(ctx, in.SQL+" "+places, args...)
 		if err := Each(rows, err, each); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// Places adds values to the arguments of a statement, and returns their places for IN.
+func Places[T any](args []any, values []T) (string, []any) {
+	all, places := slices.Clone(args), make([]string, len(values))
+	for i, v := range values {
+		all = append(all, v)
+		places[i] = fmt.Sprintf("$%d", len(all))
+	}
+	return "(" + strings.Join(places, ", ") + ")", all
+}
+
+// Page requests the rows after After. Lists read one row more than Limit to find
+// out whether there are more.
+type Page struct {
+	Limit int
+	After string
+	Asc   bool
+}
+
+// Past returns the comparison that finds the rows after After.
+func (p Page) Past() string {
+	if p.Asc {
+		return ">"
+	}
+	return "<"
+}
+
+// Order returns ASC or DESC.
+func (p Page) Order() string {
+	if p.Asc {
+		return "ASC"
+	}
+	return "DESC"
+}
+
+// Cut drops the extra row and reports whether there was one.
+func Cut[T any](p Page, rows []T) (page []T, more bool) {
+	if len(rows) > p.Limit {
+		return rows[:p.Limit], true
+	}
+	return rows, false
 }

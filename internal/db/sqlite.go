@@ -46,30 +46,19 @@ func openSQLite(path string) (*sqliteEngine, error) {
 	if err := touch(path); err != nil {
 		return nil, fmt.Errorf("create database file: %w", err)
 	}
-	e := &sqliteEngine{}
-	var err error
 	open := func(conns int, extra ...string) *sql.DB {
-		if err != nil {
-			return nil
-		}
-		var d *sql.DB
-		d, err = sql.Open("sqlite", dsn(path, extra...))
-		if err != nil {
-			return nil
+		d, err := sql.Open("sqlite", dsn(path, extra...))
+		if err != nil { // the driver isn't linked
+			panic(err)
 		}
 		d.SetMaxOpenConns(conns)
 		d.SetMaxIdleConns(conns)
 		return d
 	}
-	writer := open(1)
-	e.readers = open(runtime.GOMAXPROCS(0), "query_only(1)")
-	e.check = open(1, "cache_size(-500)")
-	if err != nil {
-		return nil, fmt.Errorf("open sqlite: %w", err)
-	}
-	e.writer = newSQLiteWriter(writer)
+	e := &sqliteEngine{writer: newSQLiteWriter(open(1)), readers: open(runtime.GOMAXPROCS(0), "query_only(1)"),
+		check: open(1, "cache_size(-500)")}
 	// The writer comes first, because a query_only reader can't create the WAL.
-	err = e.ping(context.Background())
+	err := e.ping(context.Background())
 	// Programs that open a new file at the same time can find it locked while one
 	// of them switches it to WAL: SQLite's busy timeout doesn't cover that.
 	for range openRetries {
@@ -79,12 +68,11 @@ func openSQLite(path string) (*sqliteEngine, error) {
 		time.Sleep(openPause)
 		err = e.ping(context.Background())
 	}
-	if err != nil {
-		e.close()
-		return nil, fmt.Errorf("open sqlite database: %w", classify(err))
+	if err == nil {
+		// Before anything is cached, so that later commits of others count as changes.
+		e.seen, err = e.writer.dataVersion(context.Background())
 	}
-	// Before anything is cached, so that later commits of others count as changes.
-	if e.seen, err = e.writer.dataVersion(context.Background()); err != nil {
+	if err != nil {
 		e.close()
 		return nil, fmt.Errorf("open sqlite database: %w", classify(err))
 	}
@@ -156,19 +144,6 @@ func (e *sqliteEngine) QueryRow(ctx context.Context, query string, args ...any) 
 }
 
 func (e *sqliteEngine) begin(ctx context.Context) (engineTx, error) { return e.writer.begin(ctx) }
-
-func (e *sqliteEngine) bulkWrite(_ context.Context, etx engineTx, b *Bulk, rows [][]any) (int64, error) {
-	return etx.(*sqliteTx).w.writeAll(b, rows)
-}
-
-// bulkSend writes immediately: there is no round trip to save.
-func (e *sqliteEngine) bulkSend(ctx context.Context, etx engineTx, b *Bulk, rows [][]any, then func(n int64) error) error {
-	n, err := e.bulkWrite(ctx, etx, b, rows)
-	if err != nil || then == nil {
-		return err
-	}
-	return then(n)
-}
 
 // watch polls for commits of other processes and keeps the log short.
 func (e *sqliteEngine) watch(ctx context.Context, changed func(topic, payload string)) {

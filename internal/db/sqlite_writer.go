@@ -207,6 +207,19 @@ func (t *sqliteTx) QueryRow(ctx context.Context, query string, args ...any) Row 
 	return row{rows, err}
 }
 
+func (t *sqliteTx) bulkWrite(_ context.Context, b *Bulk, rows [][]any) (int64, error) {
+	return t.w.writeAll(b, rows)
+}
+
+// bulkSend writes immediately: there is no round trip to save.
+func (t *sqliteTx) bulkSend(ctx context.Context, b *Bulk, rows [][]any, then func(n int64) error) error {
+	n, err := t.bulkWrite(ctx, b, rows)
+	if err != nil || then == nil {
+		return err
+	}
+	return then(n)
+}
+
 func (t *sqliteTx) script(_ context.Context, statements string) error {
 	_, err := t.w.conn.ExecContext(context.Background(), statements)
 	return err
@@ -217,13 +230,6 @@ func (t *sqliteTx) notify(context.Context, string, string) error { return nil }
 
 // lockMigrations does nothing: BEGIN IMMEDIATE makes this the only writer.
 func (t *sqliteTx) lockMigrations(context.Context) error { return nil }
-
-func (t *sqliteTx) lockRows(string) string { return "" }
-
-func (t *sqliteTx) claimRows(string) string { return "" }
-
-func (t *sqliteTx) shareRows(string) string { return "" }
-func (t *sqliteTx) keepRows(string) string  { return "" }
 
 func (t *sqliteTx) flush(context.Context) error { return nil }
 

@@ -170,6 +170,11 @@ func Micros(t *time.Time) any {
 	return t.UnixMicro()
 }
 
+// Storable replaces what the databases can't hold: invalid UTF-8 and NUL.
+func Storable(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+}
+
 // Text returns the string, or an empty one for NULL.
 func Text[T ~string](s *T) T {
 	if s == nil {

@@ -2,7 +2,6 @@ package events
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/db"
-	"turnpike/internal/fault"
 	"turnpike/internal/ids"
 	"turnpike/internal/visibility"
 )
@@ -140,10 +138,8 @@ func store(ctx context.Context, tx *db.Tx, list ...*Event) error {
 	for i, e := range list {
 		rows[i] = []any{e.ID, e.WorkspaceID, string(e.Environment), db.OrNull(e.Project), string(e.Type), e.Sample, e.CreatedAt.UnixMicro(), string(e.Body)}
 	}
-	if _, err := insertEvents.Write(ctx, tx, rows); err != nil {
-		return fmt.Errorf("store events: %w", err)
-	}
-	return nil
+	_, err := insertEvents.Write(ctx, tx, rows)
+	return db.Wrap(err, "store events")
 }
 
 // queue marks events to be fanned out after the commit.
@@ -178,17 +174,14 @@ func TakePending(ctx context.Context, tx *db.Tx, n, inline int) ([]Pending, erro
 	if inline > 0 {
 		body = fmt.Sprintf("(SELECT body FROM events WHERE id = event_id AND length(body) <= %d)", inline)
 	}
-	rows, err := tx.Query(ctx, fmt.Sprintf(`DELETE FROM new_events WHERE event_id IN
+	query := fmt.Sprintf(`DELETE FROM new_events WHERE event_id IN
 		(SELECT event_id FROM new_events ORDER BY event_id LIMIT %d%s)
-		RETURNING event_id, workspace_id, environment, type, sample, created_at, %s`, n, tx.Claim("new_events"), body))
-	list, err := db.All(rows, err, func(r db.Row) (e Pending, err error) {
+		RETURNING event_id, workspace_id, environment, type, sample, created_at, %s`, n, tx.Claim("new_events"), body)
+	list, err := db.List(ctx, tx, func(r db.Row) (e Pending, err error) {
 		err = db.Scan(r, &e.ID, &e.WorkspaceID, &e.Environment, &e.Type, &e.Sample, &e.CreatedAt, &e.Body)
 		return e, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("take pending events: %w", err)
-	}
-	return list, nil
+	}, query)
+	return list, db.Wrap(err, "take pending events")
 }
 
 // Projects returns the projects of events by event ID. Events without a project
@@ -204,16 +197,12 @@ func Projects(ctx context.Context, q db.Querier, list []Pending) (map[string]str
 		projects[id] = project
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read the projects of events: %w", err)
-	}
-	return projects, nil
+	return projects, db.Wrap(err, "read the projects of events")
 }
 
 // HasPending reports whether there are pending events, without the write lock.
-func HasPending(ctx context.Context, q db.Querier) (found bool, err error) {
-	err = q.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM new_events)").Scan(&found)
-	return found, err
+func HasPending(ctx context.Context, q db.Querier) (bool, error) {
+	return db.Value[bool](q.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM new_events)"))
 }
 
 func scan(r db.Row) (*Event, error) {
@@ -225,10 +214,7 @@ func scan(r db.Row) (*Event, error) {
 // Get returns a visible event.
 func Get(ctx context.Context, q db.Querier, vis visibility.Filter, id string) (*Event, error) {
 	e, err := db.FindOne(ctx, q, db.Search{Table: "events", Columns: insertEvents.Columns(), Where: vis.Rows()}, id, scan)
-	if errors.Is(err, db.ErrNotFound) {
-		return nil, fault.NoSuch("event", id)
-	}
-	return e, err
+	return e, db.OrNoSuch(err, "event", id)
 }
 
 // Filter narrows a list of events.

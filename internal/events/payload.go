@@ -1,10 +1,21 @@
 package events
 
 import (
+	"time"
+
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/credits"
 )
+
+// Unix returns a time as payloads have it.
+func Unix(t *time.Time) *int64 {
+	if t == nil {
+		return nil
+	}
+	s := t.Unix()
+	return &s
+}
 
 // Payload is the data of an event. Each event type has one Go type.
 type Payload interface {

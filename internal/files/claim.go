@@ -59,10 +59,8 @@ func writeClaims(ctx context.Context, tx *db.Tx, list []claim) error {
 	if _, err := upsertFiles.Write(ctx, tx, rows); err != nil {
 		return fmt.Errorf("store files: %w", err)
 	}
-	if _, err := insertUses.Write(ctx, tx, uses); err != nil {
-		return fmt.Errorf("store uses of files: %w", err)
-	}
-	return nil
+	_, err := insertUses.Write(ctx, tx, uses)
+	return db.Wrap(err, "store uses of files")
 }
 
 const (
@@ -124,10 +122,8 @@ func (s *Store) Drop(ctx context.Context, tx *db.Tx, t accounts.Tenant, holder s
 			AND NOT (u.holder >= $4 AND u.holder < $5))`, append(args, uploads, afterUploads)...); err != nil {
 		return fmt.Errorf("expire files: %w", err)
 	}
-	if _, err := tx.Exec(ctx, "DELETE FROM file_uses WHERE workspace_id = $1 AND environment = $2 AND holder = $3", args...); err != nil {
-		return fmt.Errorf("remove uses of files: %w", err)
-	}
-	return nil
+	_, err = tx.Exec(ctx, "DELETE FROM file_uses WHERE workspace_id = $1 AND environment = $2 AND holder = $3", args...)
+	return db.Wrap(err, "remove uses of files")
 }
 
 const (

@@ -201,10 +201,7 @@ func (s *Store) keep(ctx context.Context, t accounts.Tenant, holder string, f Fi
 	if err == nil || s.bucket == nil {
 		err = errors.Join(err, s.endUpload(ctx, c))
 	}
-	if err != nil {
-		return fmt.Errorf("store a file: %w", err)
-	}
-	return nil
+	return db.Wrap(err, "store a file")
 }
 
 // objectKey returns the file's key in the storage.
@@ -227,8 +224,5 @@ func (s *Store) Read(ctx context.Context, t accounts.Tenant, sha256 string) (io.
 			err = ErrGone
 		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read a file: %w", err)
-	}
-	return r, nil
+	return r, db.Wrap(err, "read a file")
 }

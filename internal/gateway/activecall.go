@@ -48,12 +48,12 @@ type activeCall struct {
 
 func (g *Gateway) startCall(c Call, r *request, ticket *limits.Ticket, first target) *activeCall {
 	g.inFlight.Add(1)
-	return &activeCall{gateway: g, request: r, record: c.Record, ticket: ticket, deferWork: c.Defer, started: g.now(), target: first,
+	return &activeCall{gateway: g, request: r, record: c.Record, ticket: ticket, deferWork: c.Defer, started: g.Now(), target: first,
 		observation: Observation{Operation: r.operation, Environment: string(c.Principal.Environment), Requested: r.models[0], RequestedKnown: g.isKnownName(r.models[0]), TraceParent: c.TraceParent}}
 }
 
 func (a *activeCall) startAttempt(t target) {
-	a.phase, a.target, a.maxOutput, a.attemptStarted = phaseSent, t, a.gateway.maxOutputFor(t, a.request), a.gateway.now()
+	a.phase, a.target, a.maxOutput, a.attemptStarted = phaseSent, t, a.gateway.maxOutputFor(t, a.request), a.gateway.Now()
 }
 
 // failAttempt notes that the provider failed or rejected the call: it costs nothing there.
@@ -74,7 +74,7 @@ func (a *activeCall) settle(u providers.Usage, source string) (charged credits.M
 		unbilled = cost - charged
 	}
 	a.observation.Input, a.observation.Output, a.observation.Credits = u.InputTokens, u.OutputTokens, charged
-	now := a.gateway.now()
+	now := a.gateway.Now()
 	// A provider that reports absurd usage must not lock the key out.
 	a.ticket.Adjust(min(u.InputTokens+u.OutputTokens, a.request.maxInput+a.request.choices*a.maxOutput), now)
 	a.record.Note(func(e *audit.Entry) {
@@ -122,7 +122,7 @@ func (a *activeCall) settleFailure(err error) {
 		a.settle(providers.Usage{}, audit.UsagePartial)
 		return
 	}
-	a.record.Note(func(e *audit.Entry) { e.Upstream = a.gateway.now().Sub(a.started) })
+	a.record.Note(func(e *audit.Entry) { e.Upstream = a.gateway.Now().Sub(a.started) })
 }
 
 func (a *activeCall) observeFailure(err error) {
@@ -133,7 +133,7 @@ func (a *activeCall) observeFailure(err error) {
 }
 
 func (a *activeCall) recordBrokenResponse(f *providers.Failure) {
-	now := a.gateway.now()
+	now := a.gateway.Now()
 	a.target.health.recordFailure(f, now)
 	a.observation.Attempts = append(a.observation.Attempts, newAttempt(a.target, string(f.Kind), f.Status, now.Sub(a.attemptStarted)))
 }
@@ -141,11 +141,11 @@ func (a *activeCall) recordBrokenResponse(f *providers.Failure) {
 // finish frees the call's slot in flight, and returns the rate limit tokens of a call that used none.
 func (a *activeCall) finish() {
 	if a.phase != phaseSettled {
-		a.ticket.Adjust(0, a.gateway.now())
+		a.ticket.Adjust(0, a.gateway.Now())
 	}
 	a.phase = phaseFinished
 	a.ticket.End()
-	a.observation.Duration = a.gateway.now().Sub(a.started)
+	a.observation.Duration = a.gateway.Now().Sub(a.started)
 	if a.deferWork != nil {
 		a.deferWork(a.reportObservation)
 		return
@@ -155,13 +155,13 @@ func (a *activeCall) finish() {
 
 func (a *activeCall) reportObservation() {
 	defer a.gateway.inFlight.Add(-1)
-	if a.gateway.observe == nil {
+	if a.gateway.Observe == nil {
 		return
 	}
 	o := a.observation
 	o.Provider, o.Model, o.Started = a.target.provider.Name(), a.target.offer.ID, a.started
 	o.ModelKnown = a.target.offer.Kind != "" || a.target.health.listed
-	a.gateway.observe(o)
+	a.gateway.Observe(o)
 }
 
 // streamOutputLimit returns after how many output tokens a stream has used up its reservation

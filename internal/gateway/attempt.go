@@ -101,7 +101,7 @@ func (g *Gateway) attempt(ctx context.Context, a *activeCall, targets []target, 
 		if f.Kind == providers.KindLocal { // calling another provider would fail as well
 			return nil, upstreamFault(err)
 		}
-		t.health.recordFailure(f, g.now())
+		t.health.recordFailure(f, g.Now())
 		switch {
 		case i+1 < len(targets):
 			i++

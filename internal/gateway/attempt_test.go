@@ -50,7 +50,7 @@ func TestProviderFailureFallsBackOrRetries(t *testing.T) {
 			for _, body := range []string{plainBody, streamBody} {
 				bad, good := newFake("bad", fail(tt.failure)), newFake("good", respond(10, 5))
 				two := base.withProviders(t, []providers.Provider{bad, good})
-				two.upstreams[0].Weight = 1 << 40 // the first comes first
+				two.Upstreams[0].Weight = 1 << 40 // the first comes first
 				out := two.chat(body)
 				if called := good.calls() == 1; called != tt.next || (out.err == nil) != tt.next {
 					t.Errorf("next provider called %d times, want %t (%v)", good.calls(), tt.next, out.err)
@@ -197,7 +197,7 @@ func TestStrictModeNeverCallsProviderBeforeLogging(t *testing.T) {
 	t.Parallel()
 	p := newFake("one", respond(10, 5))
 	r := newFixture(t, []providers.Provider{p})
-	r.strict = true
+	r.Strict = true
 	if out := r.chat(plainBody); out.err != nil || p.calls() != 1 {
 		t.Fatalf("got %+v", out)
 	}

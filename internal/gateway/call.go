@@ -22,21 +22,11 @@ import (
 
 // Gateway routes model calls to providers.
 type Gateway struct {
-	catalog          *catalog.Catalog
-	simulator        providers.Provider
-	upstreams        []Upstream
-	routes           map[string][]string
-	routeNames       []string
-	leases           *spend.LeaseCache
-	budgets          BudgetsFunc
-	limiter          *limits.Limiter
-	rates            Rates
-	defaultMaxOutput int64
-	strict           bool
-	now              func() time.Time
-	observe          func(Observation)
-	sleep            func(context.Context, time.Duration)
-	usageTimeout     time.Duration // wait for the usage chunk after the client left
+	Options
+	routes       map[string][]string
+	routeNames   []string
+	sleep        func(context.Context, time.Duration)
+	usageTimeout time.Duration // wait for the usage chunk after the client left
 
 	inFlight   atomic.Int64
 	health     healthTable
@@ -77,9 +67,7 @@ type Options struct {
 
 // New creates a gateway.
 func New(o Options) *Gateway {
-	g := &Gateway{catalog: o.Catalog, simulator: o.Simulator, upstreams: o.Upstreams, routes: map[string][]string{}, leases: o.Leases, budgets: o.Budgets,
-		limiter: o.Limiter, rates: o.Rates, defaultMaxOutput: o.DefaultMaxOutput, strict: o.Strict, now: o.Now, observe: o.Observe,
-		sleep: sleep, usageTimeout: 2 * time.Second}
+	g := &Gateway{Options: o, routes: map[string][]string{}, sleep: sleep, usageTimeout: 2 * time.Second}
 	for _, r := range o.Routes {
 		g.routes[r.Name] = r.Models
 		g.routeNames = append(g.routeNames, r.Name)
@@ -180,7 +168,7 @@ func (g *Gateway) run(ctx context.Context, c Call, r *request, targets []target,
 	c.Record.Note(func(e *audit.Entry) {
 		e.Model, e.Provider = first.offer.ID, first.provider.Name()
 		if h := a.reservation; h != nil {
-			e.Hold, e.Accounts, e.Reserved, e.PriceVersion = h, h.Accounts(), h.Amount, g.catalog.PriceVersion()
+			e.Hold, e.Accounts, e.Reserved, e.PriceVersion = h, h.Accounts(), h.Amount, g.Catalog.PriceVersion()
 		}
 	})
 	// The intent is queued when the upstream call starts, and the first byte of the response
@@ -190,7 +178,7 @@ func (g *Gateway) run(ctx context.Context, c Call, r *request, targets []target,
 		c.Record.Start(first.health.expectedLatency())
 	}
 	// If the log is failing, as on a full disk, don't pay a provider for a response that can't be sent.
-	if g.strict || !free && c.Record.Degraded() {
+	if g.Strict || !free && c.Record.Degraded() {
 		if err := c.Record.Durable(logTimeout); err != nil {
 			a.observation.Failure = string(fault.StorageUnavailable)
 			return nil, err
@@ -238,7 +226,7 @@ func (g *Gateway) checkRateLimit(c Call, r *request, t target) (*limits.Ticket, 
 	if r.maxOutput > 0 {
 		tokens += r.choices * g.maxOutputFor(t, r)
 	}
-	ticket, err := g.limiter.BeginAll(subjects, tokens, g.now())
+	ticket, err := g.Limiter.BeginAll(subjects, tokens, g.Now())
 	if err != nil {
 		return nil, rateLimitFault(err, c.Header)
 	}
@@ -248,9 +236,9 @@ func (g *Gateway) checkRateLimit(c Call, r *request, t target) (*limits.Ticket, 
 
 // limitsOf returns the limits of a key, whose own rate limit may be nil.
 func (g *Gateway) limitsOf(c Call, own *int64) limits.Limits {
-	l := g.rates.Live
+	l := g.Rates.Live
 	if c.Principal.Environment == accounts.Test {
-		l = g.rates.Test
+		l = g.Rates.Test
 	}
 	if own != nil {
 		l.RequestsPerMinute = *own
@@ -276,4 +264,4 @@ func (g *Gateway) CheckRateLimit(c Call) error {
 func (g *Gateway) InFlight() int64 { return g.inFlight.Load() }
 
 // CatalogDate returns the date of the model catalog.
-func (g *Gateway) CatalogDate() time.Time { return g.catalog.AsOf }
+func (g *Gateway) CatalogDate() time.Time { return g.Catalog.AsOf }

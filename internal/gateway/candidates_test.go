@@ -140,7 +140,7 @@ func TestAutoChoosesSameModelForTestAndLiveKeys(t *testing.T) {
 			t.Errorf("%s is %s for live keys and %s for test keys", name, liveModel, testModel)
 		}
 		for what, r := range map[string]*fixture{"no provider": newFixture(t, nil), "only an unknown model": unknown} {
-			if provider := r.catalog.Lookup(chosen(r, accounts.Test, name)).Provider; !slices.Contains(mainProviders, provider) {
+			if provider := r.Catalog.Lookup(chosen(r, accounts.Test, name)).Provider; !slices.Contains(mainProviders, provider) {
 				t.Errorf("%s: %s is a model of %s", what, name, provider)
 			}
 		}

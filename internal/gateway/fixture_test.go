@@ -236,7 +236,7 @@ func (r *fixture) checkNothingLeft() {
 		}
 		return b.Reserved == 0
 	})
-	ticket, err := r.limiter.Begin(testKey, oneSlot, 0, time.Now())
+	ticket, err := r.Limiter.Begin(testKey, oneSlot, 0, time.Now())
 	if err != nil {
 		r.t.Fatalf("a call kept its slot: %v", err)
 	}

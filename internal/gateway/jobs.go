@@ -58,7 +58,7 @@ func (g *Gateway) Quote(env accounts.Environment, models []string, kind catalog.
 	if err != nil {
 		return nil, err
 	}
-	q := &Quote{Model: targets[0].offer.ID, PriceVersion: g.catalog.PriceVersion()}
+	q := &Quote{Model: targets[0].offer.ID, PriceVersion: g.Catalog.PriceVersion()}
 	for _, t := range targets {
 		q.MaxCost = max(q.MaxCost, t.maxUnitCost(u))
 	}
@@ -71,7 +71,7 @@ func (g *Gateway) Reserve(ctx context.Context, c Call, q Quote, now time.Time) (
 	if err != nil {
 		return nil, err
 	}
-	reservation, err := g.leases.Reserve(ctx, caps, q.MaxCost, now)
+	reservation, err := g.Leases.Reserve(ctx, caps, q.MaxCost, now)
 	var refusal *spend.Refusal
 	if errors.As(err, &refusal) {
 		noteModel(c, q.Model)
@@ -113,7 +113,7 @@ func (g *Gateway) generate(env accounts.Environment, models []string, kind catal
 		return Generated{}, err
 	}
 	for _, t := range targets {
-		started := g.now()
+		started := g.Now()
 		var used providers.Usage
 		if used, err = send(t); err == nil {
 			t.health.recordSuccess(started)
@@ -130,7 +130,7 @@ func (g *Gateway) generate(env accounts.Environment, models []string, kind catal
 		if f.Kind == providers.KindLocal {
 			break
 		}
-		t.health.recordFailure(f, g.now())
+		t.health.recordFailure(f, g.Now())
 	}
 	return Generated{}, err
 }
@@ -183,11 +183,11 @@ func (g *Gateway) StartVideo(ctx context.Context, env accounts.Environment, mode
 // VideoProvider returns the provider that renders a video.
 func (g *Gateway) VideoProvider(env accounts.Environment, name string) (providers.VideoGenerator, error) {
 	if env == accounts.Test {
-		if v, ok := g.simulator.(providers.VideoGenerator); ok {
+		if v, ok := g.Simulator.(providers.VideoGenerator); ok {
 			return v, nil
 		}
 	}
-	for _, u := range g.upstreams {
+	for _, u := range g.Upstreams {
 		if v, ok := u.Provider.(providers.VideoGenerator); ok && u.Provider.Name() == name {
 			return v, nil
 		}

@@ -122,7 +122,7 @@ func TestJobFailureCoolsDownProvider(t *testing.T) {
 		t.Fatal("it upstreamResponse")
 	}
 	targets, err := r.jobTargets(accounts.Live, []string{"pic"}, catalog.Image)
-	if err != nil || len(targets) != 1 || targets[0].health.rank(r.now()) == 0 {
+	if err != nil || len(targets) != 1 || targets[0].health.rank(r.Now()) == 0 {
 		t.Errorf("not cooling down: %v", err)
 	}
 }
@@ -141,7 +141,7 @@ func TestLocalFailureStopsJobWithoutCooldown(t *testing.T) {
 		t.Errorf("called %d and %d times, want 4 in all", a.requests, b.requests)
 	}
 	targets, err := r.jobTargets(accounts.Live, []string{"pic"}, catalog.Image)
-	if err != nil || len(targets) != 2 || targets[0].health.rank(r.now())+targets[1].health.rank(r.now()) != 0 {
+	if err != nil || len(targets) != 2 || targets[0].health.rank(r.Now())+targets[1].health.rank(r.Now()) != 0 {
 		t.Errorf("%+v (%v)", targets, err)
 	}
 }

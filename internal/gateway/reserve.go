@@ -28,7 +28,7 @@ const (
 func (g *Gateway) maxOutputFor(t target, r *request) int64 {
 	n := r.maxOutput
 	if n == 0 {
-		n = g.defaultMaxOutput
+		n = g.DefaultMaxOutput
 		if rest := t.offer.ContextWindow - estimateTokens(r.maxInput); rest >= minOutput && !r.needs.vision && !r.needs.audio {
 			n = min(n, rest)
 		}
@@ -119,7 +119,7 @@ func (g *Gateway) reserveAmount(ctx context.Context, c Call, caps []spend.Cap, a
 		return nil, &spend.Refusal{Account: spend.Account{Level: spend.Run}, Limit: a.Limit, Spent: a.Spent}
 	}
 	// The month of the log entry, to which a recovered charge belongs as well.
-	return g.leases.Reserve(ctx, caps, amount, c.Record.CreatedAt())
+	return g.Leases.Reserve(ctx, caps, amount, c.Record.CreatedAt())
 }
 
 // affordableOutput returns how many output tokens per choice the amount pays for at every target.
@@ -147,7 +147,7 @@ func affordableOutput(targets []target, r *request, amount credits.Micro) int64 
 // caps returns every account that a call is charged to, with its budget.
 func (g *Gateway) caps(ctx context.Context, c Call) ([]spend.Cap, error) {
 	p := c.Principal
-	workspace, project, err := g.budgets(ctx, p.Tenant, c.Project)
+	workspace, project, err := g.Budgets(ctx, p.Tenant, c.Project)
 	if err != nil {
 		return nil, err
 	}

@@ -48,7 +48,7 @@ func (g *Gateway) RouterValues() []string {
 const autoTargets = 3
 
 func (g *Gateway) route(env accounts.Environment, names []string, kind catalog.Kind, r *request) ([]target, error) {
-	if env == accounts.Live && !slices.ContainsFunc(g.upstreams, func(u Upstream) bool { return supportsKind(u.Provider, kind) }) {
+	if env == accounts.Live && !slices.ContainsFunc(g.Upstreams, func(u Upstream) bool { return supportsKind(u.Provider, kind) }) {
 		return nil, fault.New(fault.NoProvider, "This server has no %s provider, so live keys cannot make this request. Test keys (tp_test_…) use the simulator.", kindLabels[kind])
 	}
 	var list, incapable []target
@@ -72,7 +72,7 @@ func (g *Gateway) route(env accounts.Environment, names []string, kind catalog.K
 		}
 		list = appendNew(list, g.shuffleByWeight(found))
 	}
-	now := g.now()
+	now := g.Now()
 	slices.SortStableFunc(list, func(a, b target) int { return cmp.Compare(a.health.rank(now), b.health.rank(now)) })
 	switch {
 	case len(list) > 0:
@@ -98,7 +98,7 @@ func (g *Gateway) isKnownName(name string) bool {
 	if _, ok := g.simulated[name]; ok || isAuto(name) {
 		return true
 	}
-	return slices.ContainsFunc(g.upstreams, func(u Upstream) bool { return g.health.listed[modelKey{u.Provider.Name(), name}] != nil })
+	return slices.ContainsFunc(g.Upstreams, func(u Upstream) bool { return g.health.listed[modelKey{u.Provider.Name(), name}] != nil })
 }
 
 func appendNew(list, more []target) []target {
@@ -137,7 +137,7 @@ func (g *Gateway) targetsFor(env accounts.Environment, name string, kind catalog
 	if env == accounts.Test {
 		t, found := g.simulated[name]
 		if !found {
-			m := g.catalog.Lookup(name) // a snapshot
+			m := g.Catalog.Lookup(name) // a snapshot
 			if m == nil {
 				return nil
 			}
@@ -150,8 +150,8 @@ func (g *Gateway) targetsFor(env accounts.Environment, name string, kind catalog
 	}
 	var unlisted []target
 	known := false
-	for _, u := range g.upstreams {
-		o := g.catalog.Offer(u.Provider.Name(), name)
+	for _, u := range g.Upstreams {
+		o := g.Catalog.Offer(u.Provider.Name(), name)
 		if o == nil {
 			continue
 		}
@@ -159,7 +159,7 @@ func (g *Gateway) targetsFor(env accounts.Environment, name string, kind catalog
 		if o.Kind != kind && o.Kind != "" || !supportsKind(u.Provider, kind) {
 			continue
 		}
-		t := target{u.Provider, o, u.Weight, g.health.get(modelKey{u.Provider.Name(), name}, g.now)}
+		t := target{u.Provider, o, u.Weight, g.health.get(modelKey{u.Provider.Name(), name}, g.Now)}
 		if o.AnyName {
 			unlisted = append(unlisted, t)
 		} else {
@@ -173,19 +173,19 @@ func (g *Gateway) targetsFor(env accounts.Environment, name string, kind catalog
 }
 
 func (g *Gateway) simulate(m *catalog.Model) target {
-	return target{provider: g.simulator, offer: &catalog.Offer{Model: *m, Upstream: m.ID}, health: &health{}}
+	return target{provider: g.Simulator, offer: &catalog.Offer{Model: *m, Upstream: m.ID}, health: &health{}}
 }
 
 // precompute builds what never changes: the simulated models, the health of listed models, and
 // the candidates of the auto names.
 func (g *Gateway) precompute() {
 	g.simulated = map[string]target{}
-	for _, m := range g.catalog.Distinct(callableKinds...) {
+	for _, m := range g.Catalog.Distinct(callableKinds...) {
 		g.simulated[m.ID] = g.simulate(m)
 	}
 	g.health = healthTable{listed: map[modelKey]*health{}, unlisted: map[modelKey]*health{}}
-	for _, u := range g.upstreams {
-		for _, o := range g.catalog.Offers(u.Provider.Name()) {
+	for _, u := range g.Upstreams {
+		for _, o := range g.Catalog.Offers(u.Provider.Name()) {
 			g.health.listed[modelKey{u.Provider.Name(), o.ID}] = &health{listed: true}
 		}
 	}
@@ -212,7 +212,7 @@ func (g *Gateway) testCandidateIDs(kind catalog.Kind, live []target) (ids []stri
 	if len(ids) > 0 {
 		return ids
 	}
-	for _, m := range g.catalog.Distinct(kind) {
+	for _, m := range g.Catalog.Distinct(kind) {
 		if slices.Contains(mainProviders, m.Provider) {
 			ids = append(ids, m.ID)
 		}
@@ -283,7 +283,7 @@ func (g *Gateway) auto(env accounts.Environment, name string, kind catalog.Kind,
 			able = append(able, t)
 		}
 	}
-	now, compare := g.now(), ranking(name, able)
+	now, compare := g.Now(), ranking(name, able)
 	var best []target
 	for _, t := range able {
 		at := len(best)
@@ -341,7 +341,7 @@ func (g *Gateway) shuffleByWeight(list []target) []target {
 	for _, t := range list {
 		draws[t.health] = rand.ExpFloat64() / float64(max(1, t.weight))
 	}
-	now := g.now()
+	now := g.Now()
 	slices.SortStableFunc(list, func(a, b target) int {
 		return cmp.Or(cmp.Compare(a.health.rank(now), b.health.rank(now)), cmp.Compare(draws[a.health], draws[b.health]))
 	})
@@ -351,13 +351,13 @@ func (g *Gateway) shuffleByWeight(list []target) []target {
 func (g *Gateway) callableIDs(env accounts.Environment, kinds ...catalog.Kind) []string {
 	var out []string
 	if env == accounts.Test {
-		for _, m := range g.catalog.Distinct(kinds...) {
+		for _, m := range g.Catalog.Distinct(kinds...) {
 			out = append(out, m.ID)
 		}
 		return out
 	}
-	for _, u := range g.upstreams {
-		for _, o := range g.catalog.Offers(u.Provider.Name()) {
+	for _, u := range g.Upstreams {
+		for _, o := range g.Catalog.Offers(u.Provider.Name()) {
 			if o.Priced && (o.Kind == "" || slices.Contains(kinds, o.Kind) && supportsKind(u.Provider, o.Kind)) {
 				out = append(out, o.ID)
 			}

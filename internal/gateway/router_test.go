@@ -127,7 +127,7 @@ func TestAutoPrefersMedianFastestAndHealthy(t *testing.T) {
 func TestWeightsDistributeCalls(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t, []providers.Provider{newFake("one", respond(1, 1)), newFake("three", respond(1, 1))})
-	r.upstreams[1].Weight = 3
+	r.Upstreams[1].Weight = 3
 	n := 0
 	for range 4000 {
 		got, err := r.routedModels(plainBody)

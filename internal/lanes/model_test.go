@@ -379,11 +379,11 @@ func (n *node) Work(_ context.Context, lane string, e entry) Result {
 			w.problemf("%s starts before its outcome is written", e.id)
 		}
 	}
-	if total > n.r.slots {
-		w.problemf("%s runs %d items, and has %d slots", n.name, total, n.r.slots)
+	if total > n.r.Slots {
+		w.problemf("%s runs %d items, and has %d slots", n.name, total, n.r.Slots)
 	}
-	if inLane > n.r.perLane {
-		w.problemf("%s runs %d items of %s, and may run %d", n.name, inLane, lane, n.r.perLane)
+	if inLane > n.r.PerLane {
+		w.problemf("%s runs %d items of %s, and may run %d", n.name, inLane, lane, n.r.PerLane)
 	}
 	w.runs = append(w.runs, run)
 	slices.SortFunc(w.runs, func(a, b *modelRun) int {
@@ -512,16 +512,16 @@ func (w *world) check() []string {
 		maps.DeleteFunc(n.unaware, func(id string, _ bool) bool { return n.aware[id] })
 		n.lost, n.aware = nil, nil
 		n.r.mu.Lock()
-		if bad := n.r.runningBy[unknown] + n.r.runningBy[slow]; bad > n.r.slots-n.r.slots/4 {
-			w.problemf("%d of %d slots run items of lanes that aren't healthy", bad, n.r.slots)
+		if bad := n.r.runningBy[unknown] + n.r.runningBy[slow]; bad > n.r.Slots-n.r.Slots/4 {
+			w.problemf("%d of %d slots run items of lanes that aren't healthy", bad, n.r.Slots)
 		}
-		if s := n.r.runningBy[slow]; s > n.r.slots/2 {
-			w.problemf("%d of %d slots run items of slow lanes", s, n.r.slots)
+		if s := n.r.runningBy[slow]; s > n.r.Slots/2 {
+			w.problemf("%d of %d slots run items of slow lanes", s, n.r.Slots)
 		}
-		if u := n.r.inFlight - n.r.running; u >= n.r.maxUnwritten+n.r.slots {
+		if u := n.r.inFlight - n.r.running; u >= n.r.MaxUnwritten+n.r.Slots {
 			w.problemf("%d outcomes aren't written", u)
 		}
-		if len(n.r.lanes) > n.r.maxLanes+len(w.rows) {
+		if len(n.r.lanes) > n.r.MaxLanes+len(w.rows) {
 			w.problemf("%s leases %d lanes", n.name, len(n.r.lanes))
 		}
 		n.r.mu.Unlock()

@@ -2,8 +2,6 @@ package lanes
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"turnpike/internal/db"
@@ -22,30 +20,20 @@ func Pin(ctx context.Context, tx *db.Tx, p Pinning) error {
 		ON CONFLICT (queue, id) DO UPDATE SET due_at = $3, seq = lanes.seq + 1, pinned_to = $4,
 			owner = CASE WHEN lanes.owner = $4 THEN lanes.owner END, lease_until = CASE WHEN lanes.owner = $4 THEN lanes.lease_until END`,
 		p.Queue, p.Lane, p.Now.UnixMicro(), p.Node)
-	if err != nil {
-		return fmt.Errorf("pin lane: %w", err)
-	}
 	tx.Signal(signalOf(p.Queue), p.Lane)
-	return nil
+	return db.Wrap(err, "pin lane")
 }
 
 const selectPinnedNode = "SELECT pinned_to FROM lanes WHERE queue = $1 AND id = $2"
 
 // PinnedNode returns the node to which a lane is pinned, or an empty string.
 func PinnedNode(ctx context.Context, q db.Querier, queue, id string) (string, error) {
-	return scanPinnedNode(q.QueryRow(ctx, selectPinnedNode, queue, id))
+	node, err := db.Value[string](q.QueryRow(ctx, selectPinnedNode, queue, id))
+	return node, db.IgnoreNotFound(err)
 }
 
 // LockPinnedNode is PinnedNode, and locks the lane.
 func LockPinnedNode(ctx context.Context, tx *db.Tx, queue, id string) (string, error) {
-	return scanPinnedNode(tx.QueryRow(ctx, selectPinnedNode+tx.Lock("lanes"), queue, id))
-}
-
-func scanPinnedNode(r db.Row) (string, error) {
-	var node *string
-	err := r.Scan(&node)
-	if errors.Is(err, db.ErrNotFound) {
-		return "", nil
-	}
-	return db.Text(node), err
+	node, err := db.Value[string](tx.QueryRow(ctx, selectPinnedNode+tx.Lock("lanes"), queue, id))
+	return node, db.IgnoreNotFound(err)
 }

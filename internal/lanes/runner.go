@@ -18,17 +18,9 @@ import (
 // the lanes table, one per scan, and one per running item. Each calls dispatch
 // after it has changed the state.
 type Runner[T Item] struct {
-	queue        string
-	store        leaseStore
-	source       Source[T]
-	now          func() time.Time
-	perLane      int
-	slots        int
-	maxLanes     int
-	maxUnwritten int
-	pollEvery    time.Duration
-	linger       time.Duration
-	drainTimeout time.Duration
+	Options
+	store  leaseStore
+	source Source[T]
 
 	wake chan struct{} // for maintainLeases: there may be lanes to claim
 
@@ -57,9 +49,10 @@ func NewRunner[T Item](d *db.DB, source Source[T], o Options) *Runner[T] {
 }
 
 func newRunner[T Item](store leaseStore, source Source[T], o Options) *Runner[T] {
-	return &Runner[T]{queue: o.Queue, store: store, source: source, now: o.Now, perLane: o.PerLane, slots: o.Slots, maxLanes: o.MaxLanes,
-		pollEvery: cmp.Or(o.Poll, defaultPoll), linger: cmp.Or(o.Linger, defaultLinger), drainTimeout: cmp.Or(o.DrainTimeout, leaseDuration),
-		maxUnwritten: cmp.Or(o.MaxUnwritten, defaultUnwritten), wake: make(chan struct{}, 1), lanes: map[string]*lane[T]{}, histories: map[string]history{}}
+	o.Poll, o.Linger = cmp.Or(o.Poll, defaultPoll), cmp.Or(o.Linger, defaultLinger)
+	o.DrainTimeout, o.MaxUnwritten = cmp.Or(o.DrainTimeout, leaseDuration), cmp.Or(o.MaxUnwritten, defaultUnwritten)
+	return &Runner[T]{Options: o, store: store, source: source, wake: make(chan struct{}, 1),
+		lanes: map[string]*lane[T]{}, histories: map[string]history{}}
 }
 
 // onSignal is called when work was enqueued, on this node or another. The payload
@@ -143,7 +136,7 @@ func (r *Runner[T]) Run(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(stopCtx, renewInterval)
 	defer cancel()
 	if err := r.store.releaseAll(ctx); err != nil {
-		slog.Warn("failed to release lanes; other nodes wait until the leases expire", "queue", r.queue, "err", err)
+		slog.Warn("failed to release lanes; other nodes wait until the leases expire", "queue", r.Queue, "err", err)
 	}
 }
 

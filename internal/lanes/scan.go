@@ -13,7 +13,7 @@ import (
 
 // nextIsDue reports whether an item that was due later is due by now.
 func (r *Runner[T]) nextIsDue(l *lane[T]) bool {
-	return !l.nextDue.IsZero() && !l.nextDue.After(r.now())
+	return !l.nextDue.IsZero() && !l.nextDue.After(r.Now())
 }
 
 // earliest returns the earlier of a and b, ignoring zero times.
@@ -41,7 +41,7 @@ func (r *Runner[T]) scheduleRest(l *lane[T], k Key, seen sighting, result Result
 	case result.Due == nil:
 		l.requestScan(scanStart(k.Due))
 		l.doubt(nextUnknown)
-	case result.Due.After(r.now()):
+	case result.Due.After(r.Now()):
 		l.nextDue = earliest(l.nextDue, *result.Due)
 	default:
 		l.requestScan(scanStart(result.Due.UnixMicro()))
@@ -140,7 +140,7 @@ func (r *Runner[T]) startScan(l *lane[T]) {
 			return
 		}
 		if err != nil {
-			slog.Warn("failed to scan a lane; retrying", "queue", r.queue, "lane", l.id, "err", err, "retry_in", r.pollEvery)
+			slog.Warn("failed to scan a lane; retrying", "queue", r.Queue, "lane", l.id, "err", err, "retry_in", r.Poll)
 			l.requestScan(scanStart(s.after.Due)) // scheduled by the next poll
 			l.doubt(max(s.coverage, nextUnknown))
 			l.nextDue = earliest(l.nextDue, s.nextDue)

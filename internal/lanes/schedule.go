@@ -45,8 +45,8 @@ func (r *Runner[T]) startNext() (e execution[T], ok bool) {
 	if r.stopping || !time.Now().Before(r.leasedUntil) {
 		return e, false
 	}
-	for r.inFlight-r.running < r.maxUnwritten {
-		if r.startScans(); r.running >= r.slots {
+	for r.inFlight-r.running < r.MaxUnwritten {
+		if r.startScans(); r.running >= r.Slots {
 			return e, false
 		}
 		l := r.nextLane()
@@ -94,10 +94,10 @@ func (r *Runner[T]) hasSlot(h health) bool {
 	switch {
 	case h == healthy:
 		return true
-	case r.runningBy[unknown]+r.runningBy[slow] >= r.slots-r.slots/4:
+	case r.runningBy[unknown]+r.runningBy[slow] >= r.Slots-r.Slots/4:
 		return false
 	}
-	return h == unknown || r.runningBy[slow] < max(1, r.slots/2)
+	return h == unknown || r.runningBy[slow] < max(1, r.Slots/2)
 }
 
 // startScans scans the lanes that have nothing buffered. They come before early
@@ -198,7 +198,7 @@ func (r *Runner[T]) updateHealth(l *lane[T], fine bool) {
 		l.health = healthy
 		if l.streak++; l.streak >= l.limit {
 			l.streak = 0
-			l.limit = min(2*l.limit, r.perLane)
+			l.limit = min(2*l.limit, r.PerLane)
 		}
 	} else {
 		l.health = slow

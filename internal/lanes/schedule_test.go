@@ -11,7 +11,7 @@ type fakeItem struct{}
 func (fakeItem) Key() Key { return Key{} }
 
 func fakeRunner() *Runner[fakeItem] {
-	return &Runner[fakeItem]{slots: 8, maxUnwritten: 8, perLane: 4, leasedUntil: time.Now().Add(time.Hour)}
+	return &Runner[fakeItem]{Options: Options{Slots: 8, MaxUnwritten: 8, PerLane: 4}, leasedUntil: time.Now().Add(time.Hour)}
 }
 
 func fakeLane(h health, limit, items int) *lane[fakeItem] {
@@ -74,7 +74,7 @@ func TestLaneThatMissedItsTurnIsNext(t *testing.T) {
 func TestLanesAtTheirLimitMissNoTurn(t *testing.T) {
 	t.Parallel()
 	r, all := backlog(96)
-	r.perLane, r.slots, r.maxUnwritten = 1, 64, 10000
+	r.PerLane, r.Slots, r.MaxUnwritten = 1, 64, 10000
 	for _, l := range all {
 		l.limit = 1
 	}
@@ -205,14 +205,14 @@ func TestSlowLanesGetTurns(t *testing.T) {
 	t.Parallel()
 	for failed := range 8 {
 		r := fakeRunner()
-		r.maxUnwritten = 99
+		r.MaxUnwritten = 99
 		for range 32 {
 			r.schedule(fakeLane(unknown, 1, 1))
 		}
 		slowLane := fakeLane(slow, 1, 1)
 		r.schedule(slowLane)
 		turns := turnsUntil(slowLane, func() *lane[fakeItem] {
-			r.runningBy[unknown] = r.slots
+			r.runningBy[unknown] = r.Slots
 			for range failed {
 				if _, ok := r.startNext(); ok {
 					t.Fatal("an item of an unknown lane started although such lanes have all their slots")

@@ -77,9 +77,8 @@ func (t *table) claim(ctx context.Context, n int, expired bool) (claimed []lease
 	}
 	args = append(args, t.db.Now().Add(leaseDuration).UnixMicro(), int64(n))
 	err = t.db.Write(ctx, func(tx *db.Tx) error {
-		rows, err := tx.Query(ctx, "UPDATE lanes SET owner = $3, lease_until = $4 WHERE queue = $1 AND id IN (SELECT id FROM lanes WHERE "+
+		claimed, err = db.List(ctx, tx, scanLeasedLane, "UPDATE lanes SET owner = $3, lease_until = $4 WHERE queue = $1 AND id IN (SELECT id FROM lanes WHERE "+
 			where+" ORDER BY "+order+" LIMIT $5"+tx.Claim("lanes")+") RETURNING id, seq", args...)
-		claimed, err = db.All(rows, err, scanLeasedLane)
 		return err
 	})
 	if err != nil {
@@ -88,30 +87,24 @@ func (t *table) claim(ctx context.Context, n int, expired bool) (claimed []lease
 	return claimed, nil
 }
 
-func (t *table) claimable(ctx context.Context, expired bool) (found bool, err error) {
+func (t *table) claimable(ctx context.Context, expired bool) (bool, error) {
 	where, args := t.claimCondition(expired)
-	err = t.db.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM lanes WHERE "+where+")", args...).Scan(&found)
-	return found, err
+	return db.Value[bool](t.db.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM lanes WHERE "+where+")", args...))
 }
 
-func (t *table) waiting(ctx context.Context, n int) (found int, err error) {
+func (t *table) waiting(ctx context.Context, n int) (int, error) {
 	where, args := t.claimCondition(false)
-	err = t.db.QueryRow(ctx, "SELECT count(*) FROM (SELECT 1 FROM lanes WHERE "+where+" LIMIT $4) AS w", append(args, int64(n))...).Scan(&found)
-	return found, err
+	return db.Value[int](t.db.QueryRow(ctx, "SELECT count(*) FROM (SELECT 1 FROM lanes WHERE "+where+" LIMIT $4) AS w", append(args, int64(n))...))
 }
 
 func (t *table) renew(ctx context.Context, until time.Time) (leased []leasedLane, err error) {
 	err = t.db.Write(ctx, func(tx *db.Tx) error {
-		rows, err := tx.Query(ctx, `UPDATE lanes SET lease_until = $1 WHERE queue = $2 AND id IN
+		leased, err = db.List(ctx, tx, scanLeasedLane, `UPDATE lanes SET lease_until = $1 WHERE queue = $2 AND id IN
 			(SELECT id FROM lanes WHERE queue = $2 AND owner = $3 ORDER BY id`+tx.Lock("lanes")+`) RETURNING id, seq`,
 			t.db.At(until).UnixMicro(), t.queue, t.node)
-		leased, err = db.All(rows, err, scanLeasedLane)
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("renew leases: %w", err)
-	}
-	return leased, nil
+	return leased, db.Wrap(err, "renew leases")
 }
 
 func (t *table) release(ctx context.Context, list []releasedLane) (names []string, err error) {
@@ -119,10 +112,9 @@ func (t *table) release(ctx context.Context, list []releasedLane) (names []strin
 	err = t.db.Write(ctx, func(tx *db.Tx) error {
 		names = nil
 		for _, l := range list {
-			var next *int64
+			var next any
 			if !l.next.IsZero() {
-				us := l.next.UnixMicro()
-				next = &us
+				next = l.next.UnixMicro()
 			}
 			n, err := tx.Exec(ctx, `UPDATE lanes SET owner = NULL, lease_until = NULL, due_at = $1
 				WHERE queue = $2 AND id = $3 AND owner = $4 AND seq = $5`, next, t.queue, l.id, t.node, l.seq)
@@ -135,10 +127,7 @@ func (t *table) release(ctx context.Context, list []releasedLane) (names []strin
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("release lanes: %w", err)
-	}
-	return names, nil
+	return names, db.Wrap(err, "release lanes")
 }
 
 func (t *table) handOver(ctx context.Context, names []string) error {
@@ -164,9 +153,8 @@ func (t *table) releaseAll(ctx context.Context) error {
 	})
 }
 
-func (t *table) seq(ctx context.Context, id string) (seq int64, err error) {
-	err = t.db.QueryRow(ctx, "SELECT seq FROM lanes WHERE queue = $1 AND id = $2", t.queue, id).Scan(&seq)
-	return seq, err
+func (t *table) seq(ctx context.Context, id string) (int64, error) {
+	return db.Value[int64](t.db.QueryRow(ctx, "SELECT seq FROM lanes WHERE queue = $1 AND id = $2", t.queue, id))
 }
 
 // ClearOwners ends all leases. Only a process with exclusive use of the

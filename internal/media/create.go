@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"turnpike/internal/access"
@@ -37,7 +38,7 @@ type Caller struct {
 // draftParams describe a job.
 type draftParams struct {
 	kind     Kind
-	models   []string
+	model    string // or empty for any
 	of       catalog.Kind
 	most     catalog.Units // that the job can use
 	input    any
@@ -46,12 +47,16 @@ type draftParams struct {
 
 // newDraft creates a draft with a quote for its maximum cost.
 func (s *Service) newDraft(from Caller, in draftParams) (*Draft, error) {
-	k, models, metadata := in.kind, in.models, in.metadata
+	k, metadata := in.kind, in.metadata
+	var models []string
+	if in.model != "" {
+		models = []string{in.model}
+	}
 	if err := accounts.CheckMetadata(metadata); err != nil {
 		return nil, err
 	}
 	p := from.Principal
-	quote, err := s.gateway.Quote(p.Environment, models, in.of, in.most)
+	quote, err := s.Gateway.Quote(p.Environment, models, in.of, in.most)
 	if err != nil {
 		return nil, err
 	}
@@ -62,10 +67,10 @@ func (s *Service) newDraft(from Caller, in draftParams) (*Draft, error) {
 	if metadata == nil {
 		metadata = map[string]string{}
 	}
-	now := s.now()
+	now := s.Now()
 	j := &Job{ID: ids.New(k.Prefix()), Kind: k, Tenant: p.Tenant, Project: from.Project, KeyID: p.KeyID,
 		Reader: p.Reader(), RequestID: from.RequestID, Status: Queued, Models: models, Model: quote.Model, Input: text, Metadata: metadata,
-		PriceVersion: quote.PriceVersion, CreatedAt: now, DeadlineAt: now.Add(s.deadline)}
+		PriceVersion: quote.PriceVersion, CreatedAt: now, DeadlineAt: now.Add(s.Deadline)}
 	j.Lane = lanes.ShardOf(fmt.Sprintf("%s.%s.%s", j.WorkspaceID, j.Environment, k), j.ID)
 	if p.Environment == accounts.Live {
 		j.Reserved = quote.MaxCost
@@ -88,7 +93,7 @@ func (o *Draft) addTask(name string, input any) error {
 // it outside of a transaction, and EndReservation afterward.
 func (s *Service) Reserve(ctx context.Context, c gateway.Call, o *Draft) (err error) {
 	if o.Job.Environment == accounts.Live { // test calls are free
-		if o.reservation, err = s.gateway.Reserve(ctx, c, gateway.Quote{Model: o.Job.Model, MaxCost: o.Job.Reserved}, o.Job.CreatedAt); err != nil {
+		if o.reservation, err = s.Gateway.Reserve(ctx, c, gateway.Quote{Model: o.Job.Model, MaxCost: o.Job.Reserved}, o.Job.CreatedAt); err != nil {
 			return err
 		}
 		o.Job.Accounts = o.reservation.Accounts()
@@ -155,11 +160,7 @@ func prefixParam(place string, err error) error {
 		return err
 	}
 	inside := *f
-	if inside.Param == "" {
-		inside.Param = place
-	} else {
-		inside.Param = place + "." + inside.Param
-	}
+	inside.Param = strings.TrimSuffix(place+"."+f.Param, ".")
 	inside.Message = place + ": " + inside.Message
 	return &inside
 }

@@ -18,7 +18,7 @@ func (s *Service) finish(ctx context.Context, tx *db.Tx, j *Job, to Status, why 
 	if err := j.transition(to); err != nil {
 		return err
 	}
-	now := s.now()
+	now := s.Now()
 	j.CompletedAt, j.Error = &now, why
 	if to == Completed {
 		j.Progress = 100
@@ -26,7 +26,7 @@ func (s *Service) finish(ctx context.Context, tx *db.Tx, j *Job, to Status, why 
 	if to == Failed {
 		j.Cost = 0 // failed jobs are free
 	}
-	j.Cost = s.settler.SettleJob(tx, spend.JobCharge{JobID: j.ID, RequestID: j.RequestID, Tenant: j.Tenant,
+	j.Cost = s.Settler.SettleJob(tx, spend.JobCharge{JobID: j.ID, RequestID: j.RequestID, Tenant: j.Tenant,
 		Project: j.Project, KeyID: j.KeyID, CreatedAt: j.CreatedAt, Accounts: j.Accounts, Model: j.Model, Provider: j.Provider, Reserved: j.Reserved, Cost: j.Cost,
 		PriceVersion: j.PriceVersion})
 	if err := saveJob(ctx, tx, j); err != nil {
@@ -36,7 +36,7 @@ func (s *Service) finish(ctx context.Context, tx *db.Tx, j *Job, to Status, why 
 		return err
 	}
 	if j.Kind == Voice {
-		if err := s.files.Drop(ctx, tx, j.Tenant, segmentsHolder(j)); err != nil {
+		if err := s.Files.Drop(ctx, tx, j.Tenant, segmentsHolder(j)); err != nil {
 			return err
 		}
 	}
@@ -65,10 +65,7 @@ func (s *Service) cancelTasks(ctx context.Context, tx *db.Tx, j *Job, now time.T
 	}
 	_, err := tx.Exec(ctx, "UPDATE media_tasks SET status = $2, due_at = NULL, error = $4 WHERE job_id = $1 AND (due_at IS NOT NULL OR status = $3)",
 		j.ID, taskCancelled, taskBlocked, why)
-	if err != nil {
-		return fmt.Errorf("end tasks: %w", err)
-	}
-	return nil
+	return db.Wrap(err, "end tasks")
 }
 
 // publish publishes the event of a finished job.
@@ -77,7 +74,7 @@ func (s *Service) publish(ctx context.Context, tx *db.Tx, j *Job) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.publisher.Publish(ctx, tx, events.Origin{Tenant: j.Tenant, Project: j.Project}, data)
+	_, err = s.Publisher.Publish(ctx, tx, events.Origin{Tenant: j.Tenant, Project: j.Project}, data)
 	return err
 }
 
@@ -103,7 +100,7 @@ func (s *Service) Cancel(ctx context.Context, tx *db.Tx, p *access.Principal, k 
 			return nil, err
 		}
 		// Pending retries end immediately.
-		now := s.now()
+		now := s.Now()
 		if _, err := tx.Exec(ctx, "UPDATE media_tasks SET due_at = $2 WHERE job_id = $1 AND due_at > $2", j.ID, now.UnixMicro()); err != nil {
 			return nil, fmt.Errorf("cancel: %w", err)
 		}
@@ -124,13 +121,15 @@ func (s *Service) Delete(ctx context.Context, tx *db.Tx, p *access.Principal, k 
 	case !j.Status.Ended():
 		return fault.New(fault.InvalidState, "The %s is %s. Cancel it first.", k.Noun(), j.Status)
 	}
-	if err := s.files.Drop(ctx, tx, j.Tenant, j.ID); err != nil {
+	if err := s.Files.Drop(ctx, tx, j.Tenant, j.ID); err != nil {
 		return err
 	}
-	switch open, err := hasOpenTasks(ctx, tx, j); {
-	case err != nil:
-		return err
-	case open:
+	// Only the task of a canceled render knows its ID at the provider, where it may still run.
+	open, err := db.Value[int64](tx.QueryRow(ctx, "SELECT count(*) FROM media_tasks WHERE job_id = $1 AND due_at IS NOT NULL", j.ID))
+	if err != nil {
+		return fmt.Errorf("delete job: %w", err)
+	}
+	if open > 0 {
 		return anonymize(ctx, tx, j)
 	}
 	for _, query := range []string{"DELETE FROM media_tasks WHERE job_id = $1", "DELETE FROM media_jobs WHERE id = $1"} {
@@ -141,24 +140,11 @@ func (s *Service) Delete(ctx context.Context, tx *db.Tx, p *access.Principal, k 
 	return nil
 }
 
-// hasOpenTasks reports whether a canceled render still runs at its provider. Only its
-// task knows the ID there.
-func hasOpenTasks(ctx context.Context, tx *db.Tx, j *Job) (bool, error) {
-	var left int64
-	if err := tx.QueryRow(ctx, "SELECT count(*) FROM media_tasks WHERE job_id = $1 AND due_at IS NOT NULL", j.ID).Scan(&left); err != nil {
-		return false, fmt.Errorf("delete job: %w", err)
-	}
-	return left > 0, nil
-}
-
 // anonymize removes everything from a job that is not needed to cancel its render.
 // Purge deletes it later.
 func anonymize(ctx context.Context, tx *db.Tx, j *Job) error {
 	_, err := tx.Exec(ctx, "UPDATE media_jobs SET workspace_id = '', project = NULL, key_id = '', reader = '', input = '{}', metadata = '{}', output = NULL WHERE id = $1", j.ID)
-	if err != nil {
-		return fmt.Errorf("delete job: %w", err)
-	}
-	return nil
+	return db.Wrap(err, "delete job")
 }
 
 // retention is how long jobs are kept: as long as their files and events.
@@ -167,7 +153,7 @@ const retention = 30 * 24 * time.Hour
 // Purge deletes a batch of old jobs.
 func (s *Service) Purge(ctx context.Context, tx *db.Tx, limit int64) (int64, error) {
 	old := "(SELECT id FROM media_jobs WHERE completed_at < $1 ORDER BY completed_at LIMIT $2)"
-	before := s.now().Add(-retention).UnixMicro()
+	before := s.Now().Add(-retention).UnixMicro()
 	batch := max(1, limit/100) // a batch has many tasks
 	if _, err := tx.Exec(ctx, "DELETE FROM media_tasks WHERE job_id IN "+old, before, batch); err != nil {
 		return 0, fmt.Errorf("purge jobs: %w", err)

@@ -41,10 +41,6 @@ func (s *Service) DraftImages(from Caller, in ImageBatchRequest) (*Draft, error)
 	case len(in.Requests) > maxRequests:
 		return nil, fault.Invalid("requests", "requests must have 1 to %d entries, and has %d.", maxRequests, len(in.Requests))
 	}
-	var models []string
-	if in.Model != "" {
-		models = []string{in.Model}
-	}
 	var most catalog.Units
 	seen := make(map[string]int, len(in.Requests))
 	for i, r := range in.Requests {
@@ -70,7 +66,7 @@ func (s *Service) DraftImages(from Caller, in ImageBatchRequest) (*Draft, error)
 		most.Input += params.MaxUnits.Input
 		most.Output += params.MaxUnits.Output
 	}
-	o, err := s.newDraft(from, draftParams{kind: Images, models: models, of: catalog.Image, most: most, input: struct{}{}, metadata: in.Metadata})
+	o, err := s.newDraft(from, draftParams{kind: Images, model: in.Model, of: catalog.Image, most: most, input: struct{}{}, metadata: in.Metadata})
 	if err != nil {
 		return nil, err
 	}
@@ -85,34 +81,20 @@ func (s *Service) DraftImages(from Caller, in ImageBatchRequest) (*Draft, error)
 
 // workImages creates the images of one request.
 func (s *Service) workImages(ctx context.Context, j *Job, t *task) *result {
-	response, by, err := s.gateway.GenerateImages(ctx, j.Environment, j.Models, providers.ImageRequest{Body: t.Input})
+	response, by, err := s.Gateway.GenerateImages(ctx, j.Environment, j.Models, providers.ImageRequest{Body: t.Input})
 	if err != nil {
 		return failedResult(t, err)
 	}
 	var out taskOutput
-	began := s.now()
+	began := s.Now()
 	for _, p := range response.Images {
-		f, err := s.files.PutBytes(ctx, j.Tenant, j.ID, p.ContentType, p.Data)
+		f, err := s.Files.PutBytes(ctx, j.Tenant, j.ID, p.ContentType, p.Data)
 		if err != nil {
 			return failedResult(t, err)
 		}
 		out.Files = append(out.Files, s.withExpiry(f, began))
 	}
 	return &result{task: t, status: taskCompleted, output: out, cost: by.Cost, model: by.Model, provider: by.Provider}
-}
-
-// advanceImages decides whether a batch has ended.
-func (s *Service) advanceImages(j *Job) (ended Status, why *events.JobError) {
-	j.Progress = (j.Completed + j.Failed) * 100 / j.Total
-	switch {
-	case j.Completed+j.Failed < j.Total:
-		return "", nil
-	case j.Status == Cancelling:
-		return Cancelled, errCancelled
-	case j.Completed == 0:
-		return Failed, errAllFailed
-	}
-	return Completed, nil
 }
 
 // commonFailure returns the error of a batch whose requests all failed. It has the

@@ -3,8 +3,8 @@ package media
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"turnpike/internal/access"
@@ -12,7 +12,6 @@ import (
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
-	"turnpike/internal/fault"
 	"turnpike/internal/ids"
 )
 
@@ -107,11 +106,9 @@ type Job struct {
 
 // transition changes the state along the table.
 func (j *Job) transition(to Status) error {
-	for _, next := range transitions[j.Kind][j.Status] {
-		if next == to {
-			j.Status = to
-			return nil
-		}
+	if slices.Contains(transitions[j.Kind][j.Status], to) {
+		j.Status = to
+		return nil
 	}
 	return fmt.Errorf("media: a %s cannot change from %s to %s", j.Kind.Noun(), j.Status, to)
 }
@@ -124,10 +121,7 @@ func insertJob(ctx context.Context, tx *db.Tx, j *Job) error {
 		j.ID, j.Kind, j.WorkspaceID, j.Environment, db.OrNull(j.Project), j.KeyID, j.Reader, j.RequestID, j.Lane, j.Status,
 		db.JSON(j.Models), j.Model, db.OrNull(j.Provider), string(j.Input), db.JSON(j.Metadata), j.Total, j.Completed, j.Failed, j.Progress,
 		int64(j.Reserved), int64(j.Cost), j.PriceVersion, db.OrNull(string(j.Output)), nil, j.CreatedAt.UnixMicro(), nil, j.DeadlineAt.UnixMicro(), nil, db.OrNull(string(j.Accounts)))
-	if err != nil {
-		return fmt.Errorf("store job: %w", err)
-	}
-	return nil
+	return db.Wrap(err, "store job")
 }
 
 // saveJob writes the columns that change. The caller holds the row's lock.
@@ -136,18 +130,7 @@ func saveJob(ctx context.Context, tx *db.Tx, j *Job) error {
 		output = $9, error = $10, started_at = $11, completed_at = $12 WHERE id = $1`,
 		j.ID, string(j.Status), j.Model, db.OrNull(j.Provider), j.Completed, j.Failed, j.Progress, int64(j.Cost),
 		db.OrNull(string(j.Output)), db.JSON(j.Error), db.Micros(j.StartedAt), db.Micros(j.CompletedAt))
-	if err != nil {
-		return fmt.Errorf("save job: %w", err)
-	}
-	return nil
-}
-
-func encodeError(e *events.JobError) (any, error) {
-	if e == nil {
-		return nil, nil
-	}
-	text, err := json.Marshal(e)
-	return string(text), err
+	return db.Wrap(err, "save job")
 }
 
 func scanJob(r db.Row) (*Job, error) {
@@ -180,10 +163,7 @@ func find(ctx context.Context, q db.Querier, key jobKey, lock string) (*Job, err
 	search.Where.Add("kind =", string(key.kind))
 	search.Lock = lock
 	j, err := db.FindOne(ctx, q, search, key.id, scanJob)
-	if errors.Is(err, db.ErrNotFound) {
-		return nil, fault.NoSuch(key.kind.Noun(), key.id)
-	}
-	return j, err
+	return j, db.OrNoSuch(err, key.kind.Noun(), key.id)
 }
 
 // Filter selects jobs of a kind, and of a status unless it is empty.

@@ -65,7 +65,7 @@ func newBench(t *testing.T, d *db.DB) *bench {
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	publisher := events.NewPublisher(time.Now)
-	s := &Service{db: d, files: store, settler: spend.NewSettler(spend.NewLedger(d), publisher, time.Now), publisher: publisher, now: time.Now}
+	s := &Service{Options: Options{DB: d, Files: store, Settler: spend.NewSettler(spend.NewLedger(d), publisher, time.Now), Publisher: publisher, Now: time.Now}}
 	b := &bench{Service: s, t: t, workspace: &accounts.Workspace{Name: "w"}}
 	b.write(func(ctx context.Context, tx *db.Tx) error {
 		return accounts.CreateWorkspace(ctx, tx, b.workspace, time.Now())
@@ -75,7 +75,7 @@ func newBench(t *testing.T, d *db.DB) *bench {
 
 func (b *bench) write(fn func(ctx context.Context, tx *db.Tx) error) {
 	b.t.Helper()
-	if err := b.db.Write(b.t.Context(), func(tx *db.Tx) error { return fn(b.t.Context(), tx) }); err != nil {
+	if err := b.DB.Write(b.t.Context(), func(tx *db.Tx) error { return fn(b.t.Context(), tx) }); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -117,7 +117,7 @@ func of(j *Job, position, attempts int64, r result) *result {
 
 func (b *bench) read(j *Job) *Job {
 	b.t.Helper()
-	got, err := scanJob(b.db.QueryRow(b.t.Context(), "SELECT "+jobColumns+" FROM media_jobs WHERE id = $1", j.ID))
+	got, err := scanJob(b.DB.QueryRow(b.t.Context(), "SELECT "+jobColumns+" FROM media_jobs WHERE id = $1", j.ID))
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func (b *bench) read(j *Job) *Job {
 
 func (b *bench) count(what string) (n int) {
 	b.t.Helper()
-	if err := b.db.QueryRow(b.t.Context(), "SELECT count(*) FROM "+what).Scan(&n); err != nil {
+	if err := b.DB.QueryRow(b.t.Context(), "SELECT count(*) FROM "+what).Scan(&n); err != nil {
 		b.t.Fatal(err)
 	}
 	return n
@@ -220,11 +220,11 @@ func TestOldJobsArePurged(t *testing.T) {
 			})
 			return n
 		}
-		b.now = func() time.Time { return time.Now().Add(retention - time.Minute) }
+		b.Now = func() time.Time { return time.Now().Add(retention - time.Minute) }
 		if n := purge(); n != 0 {
 			t.Errorf("%d went before their time", n)
 		}
-		b.now = func() time.Time { return time.Now().Add(retention + time.Minute) }
+		b.Now = func() time.Time { return time.Now().Add(retention + time.Minute) }
 		if n := purge(); n != 1 || b.count("media_jobs") != 1 || b.count("media_tasks") != 1 {
 			t.Errorf("%d went; %d jobs and %d tasks are left", n, b.count("media_jobs"), b.count("media_tasks"))
 		}

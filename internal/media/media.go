@@ -46,14 +46,7 @@ type Options struct {
 
 // Service runs media jobs on this node.
 type Service struct {
-	db        *db.DB
-	files     *files.Store
-	gateway   *gateway.Gateway
-	settler   *spend.Settler
-	publisher *events.Publisher
-	deadline  time.Duration
-	pollEvery time.Duration
-	now       func() time.Time
+	Options
 
 	group   *db.Group
 	starts  *db.Queue[string]
@@ -70,7 +63,7 @@ const (
 
 // New creates the service. Run starts it.
 func New(o Options) *Service {
-	s := &Service{db: o.DB, files: o.Files, gateway: o.Gateway, settler: o.Settler, publisher: o.Publisher, deadline: o.Deadline, pollEvery: o.PollEvery, now: o.Now}
+	s := &Service{Options: o}
 	// A separate group, because the end of a large batch must not delay the request log.
 	s.group = db.NewGroup(o.DB)
 	s.starts = db.NewQueue(s.group, false, s.writeStarts)

@@ -26,10 +26,8 @@ type RequestSummary struct {
 // a text are parts.
 func (j *Job) Summary() (RequestSummary, error) {
 	var a RequestSummary
-	if err := json.Unmarshal(j.Input, &a); err != nil {
-		return a, fmt.Errorf("read job: %w", err)
-	}
-	return a, nil
+	err := json.Unmarshal(j.Input, &a)
+	return a, db.Wrap(err, "read job")
 }
 
 // NamedFile is a file of a job and its name.
@@ -86,13 +84,11 @@ func (s *Service) Parts(ctx context.Context, q db.Querier, j *Job, page PartsPag
 	if page.OnlyFailed {
 		query += " AND status IN ('" + taskFailed + "', '" + taskCancelled + "')"
 	}
-	rows, err := q.Query(ctx, query+" ORDER BY position LIMIT $4", j.ID, page.After, j.Total, int64(page.Limit)+1)
-	tasks, err := db.All(rows, err, scanTask)
+	tasks, err := db.List(ctx, q, scanTask, query+" ORDER BY position LIMIT $4", j.ID, page.After, j.Total, int64(page.Limit)+1)
 	if err != nil {
 		return nil, false, fmt.Errorf("read parts: %w", err)
 	}
-	more := len(tasks) > page.Limit
-	tasks = tasks[:min(len(tasks), page.Limit)]
+	tasks, more := db.Cut(db.Page{Limit: page.Limit}, tasks)
 	out := make([]*Part, len(tasks))
 	for i, t := range tasks {
 		if out[i], err = partOf(j, t); err != nil {

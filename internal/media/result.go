@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"turnpike/internal/credits"
@@ -76,7 +75,7 @@ func (m taskOutput) cost() credits.Micro { return credits.Micro(m.Cost) }
 // writeStarts marks jobs as in progress.
 func (s *Service) writeStarts(ctx context.Context, tx *db.Tx, list []string) error {
 	slices.Sort(list)
-	now := s.now().UnixMicro()
+	now := s.Now().UnixMicro()
 	for _, id := range slices.Compact(list) {
 		_, err := tx.Exec(ctx, "UPDATE media_jobs SET status = $2, started_at = $3 WHERE id = $1 AND status = $4", id, string(InProgress), now, string(Queued))
 		if err != nil {
@@ -115,16 +114,12 @@ func (s *Service) writeResults(ctx context.Context, tx *db.Tx, list []*result) e
 			cancelRetries(news)
 		}
 		for _, r := range news {
-			row, err := r.row(j, s.now())
-			if err != nil {
-				return err
-			}
-			rows = append(rows, row)
+			rows = append(rows, r.row(j, s.Now()))
 		}
 		if j.Status.Ended() {
 			continue // too late to count
 		}
-		j.addResults(news, s.now())
+		j.addResults(news, s.Now())
 	}
 	// Before jobs end, which reads them.
 	if _, err := updateTasks.Write(ctx, tx, rows); err != nil {
@@ -152,16 +147,9 @@ func cancelRetries(list []*result) {
 
 // lockJobs locks jobs and returns those that still exist.
 func lockJobs(ctx context.Context, tx *db.Tx, ids []string) ([]*Job, error) {
-	args, marks := make([]any, len(ids)), make([]string, len(ids))
-	for i, id := range ids {
-		args[i], marks[i] = id, fmt.Sprintf("$%d", i+1)
-	}
-	rows, err := tx.Query(ctx, "SELECT "+jobColumns+" FROM media_jobs WHERE id IN ("+strings.Join(marks, ", ")+") ORDER BY id"+tx.Lock("media_jobs"), args...)
-	list, err := db.All(rows, err, scanJob)
-	if err != nil {
-		return nil, fmt.Errorf("read jobs: %w", err)
-	}
-	return list, nil
+	places, args := db.Places(nil, ids)
+	list, err := db.List(ctx, tx, scanJob, "SELECT "+jobColumns+" FROM media_jobs WHERE id IN "+places+" ORDER BY id"+tx.Lock("media_jobs"), args...)
+	return list, db.Wrap(err, "read jobs")
 }
 
 // dropStaleResults leaves out results that the database already has: another node
@@ -190,7 +178,7 @@ func dropStaleResults(ctx context.Context, tx *db.Tx, list []*result) ([]*result
 }
 
 // row returns the columns of the task.
-func (r *result) row(j *Job, now time.Time) ([]any, error) {
+func (r *result) row(j *Job, now time.Time) []any {
 	status, due := r.status, r.due
 	if j.Status.Ended() {
 		status, due = taskCancelled, nil
@@ -199,18 +187,13 @@ func (r *result) row(j *Job, now time.Time) ([]any, error) {
 		}
 	}
 	var output, failure any
-	if text, err := json.Marshal(r.output); err != nil {
-		return nil, err
-	} else if string(text) != "{}" {
-		output = string(text)
+	if len(r.output.Files) > 0 || r.output.Upstream != "" {
+		output = db.JSON(r.output)
 	}
 	if status == taskFailed || status == taskCancelled {
-		var err error
-		if failure, err = encodeError(r.why); err != nil {
-			return nil, err
-		}
+		failure = db.JSON(r.why)
 	}
-	return []any{r.task.JobID, r.task.Position, status, db.Micros(due), r.tries, output, failure}, nil
+	return []any{r.task.JobID, r.task.Position, status, db.Micros(due), r.tries, output, failure}
 }
 
 // addResults adds results to the job's counts and cost.
@@ -241,22 +224,36 @@ func (s *Service) advance(ctx context.Context, tx *db.Tx, j *Job, list []*result
 	if j.CompletedAt != nil {
 		return nil
 	}
-	var ended Status
-	var why *events.JobError
+	ended, why := Status(""), (*events.JobError)(nil)
 	broken, last := findOutcome(j, list)
-	switch j.Kind {
-	case Images:
-		if ended, why = s.advanceImages(j); ended == Failed {
+	switch {
+	case j.Kind == Images:
+		if j.Progress = (j.Completed + j.Failed) * 100 / j.Total; j.Completed+j.Failed < j.Total {
+			break
+		}
+		switch {
+		case j.Status == Cancelling:
+			ended, why = Cancelled, errCancelled
+		case j.Completed > 0:
+			ended = Completed
+		default:
 			var err error
 			if why, err = commonFailure(ctx, tx, j); err != nil {
 				return err
 			}
+			ended = Failed
 		}
-	case Video:
-		ended, why = s.advanceVideo(j.Completed == j.Total, broken)
-	case Voice:
-		ended, why = s.advanceVoice(j, last != nil, broken)
-		if ended == "" && j.Completed == j.Total {
+	case broken != nil:
+		ended, why = Failed, broken
+	case last != nil || j.Kind == Video && j.Completed == j.Total:
+		ended = Completed
+		output, err := json.Marshal(cmp.Or(last, list[0]).output)
+		if err != nil {
+			return err
+		}
+		j.Output = output
+	case j.Kind == Voice:
+		if j.Progress = j.Completed * 99 / j.Total; j.Completed == j.Total {
 			if err := s.scheduleStitch(ctx, tx, j); err != nil {
 				return err
 			}
@@ -264,17 +261,6 @@ func (s *Service) advance(ctx context.Context, tx *db.Tx, j *Job, list []*result
 	}
 	if ended == "" {
 		return saveJob(ctx, tx, j)
-	}
-	if ended == Completed && j.Kind != Images {
-		done := last
-		if done == nil {
-			done = list[0]
-		}
-		output, err := json.Marshal(done.output)
-		if err != nil {
-			return err
-		}
-		j.Output = output
 	}
 	return s.finish(ctx, tx, j, ended, why)
 }
@@ -295,7 +281,7 @@ func findOutcome(j *Job, list []*result) (broken *events.JobError, last *result)
 
 // scheduleStitch makes the stitching task due, once.
 func (s *Service) scheduleStitch(ctx context.Context, tx *db.Tx, j *Job) error {
-	now := s.now()
+	now := s.Now()
 	n, err := tx.Exec(ctx, "UPDATE media_tasks SET status = $3, due_at = $4 WHERE job_id = $1 AND position = $2 AND status = $5",
 		j.ID, j.Total, taskWaiting, now.UnixMicro(), taskBlocked)
 	if err != nil {
@@ -305,4 +291,38 @@ func (s *Service) scheduleStitch(ctx context.Context, tx *db.Tx, j *Job) error {
 		return nil
 	}
 	return s.wake(ctx, tx, j.Lane, now)
+}
+
+// dropStaleFiles deletes files of tasks that finished after their job ended or was
+// deleted. jobs are the jobs as they are now.
+func (s *Service) dropStaleFiles(ctx context.Context, tx *db.Tx, jobs []*Job, byJob map[string][]*result) error {
+	now := make(map[string]*Job, len(jobs))
+	for _, j := range jobs {
+		now[j.ID] = j
+	}
+	for _, id := range slices.Sorted(maps.Keys(byJob)) {
+		was := byJob[id][0].job
+		for _, holder := range staleHolders(was, now[id]) {
+			if err := s.Files.Drop(ctx, tx, was.Tenant, holder); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// staleHolders returns the holders of files to delete. was is the job when its task
+// was worked, and now is nil if the job was deleted since.
+func staleHolders(was, now *Job) []string {
+	switch {
+	case now == nil || now.WorkspaceID == "":
+		return []string{was.ID, segmentsHolder(was)}
+	case !now.Status.Ended():
+		return nil
+	case now.Kind == Voice && now.Status == Completed:
+		return []string{segmentsHolder(was)}
+	case now.Kind == Images || now.Status == Completed:
+		return nil // finished files are kept
+	}
+	return []string{was.ID, segmentsHolder(was)}
 }

@@ -49,8 +49,8 @@ func (s *Service) stitch(ctx context.Context, j *Job, t *task, in voiceInput) *r
 			}
 		}
 	}
-	began := s.now()
-	f, err := s.files.Put(ctx, j.Tenant, j.ID, audio.Types[in.Format], from)
+	began := s.Now()
+	f, err := s.Files.Put(ctx, j.Tenant, j.ID, audio.Types[in.Format], from)
 	if err != nil {
 		return failedResult(t, err)
 	}
@@ -60,7 +60,7 @@ func (s *Service) stitch(ctx context.Context, j *Job, t *task, in voiceInput) *r
 
 // pieces returns the outputs of the job's tasks in order.
 func (s *Service) pieces(ctx context.Context, j *Job) ([]segment, error) {
-	tasks, err := tasksOf(ctx, s.db, j.ID)
+	tasks, err := tasksOf(ctx, s.DB, j.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (w *joined) measure() (size int64, err error) {
 	for _, p := range w.pieces {
 		n := p.file.Bytes
 		if p.format != w.format {
-			file, err := w.service.files.Read(w.ctx, w.job.Tenant, p.file.SHA256)
+			file, err := w.service.Files.Read(w.ctx, w.job.Tenant, p.file.SHA256)
 			if err != nil {
 				return 0, err
 			}
@@ -141,7 +141,7 @@ func (w *joined) Read(p []byte) (int, error) {
 		}
 		piece := w.pieces[w.next]
 		w.next++
-		file, err := w.service.files.Read(w.ctx, w.job.Tenant, piece.file.SHA256)
+		file, err := w.service.Files.Read(w.ctx, w.job.Tenant, piece.file.SHA256)
 		if err != nil {
 			return 0, err
 		}

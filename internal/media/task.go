@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"turnpike/internal/db"
@@ -71,7 +70,7 @@ func newOutputFile(f files.File) outputFile {
 // after.
 func (s *Service) withExpiry(f files.File, began time.Time) outputFile {
 	m := newOutputFile(f)
-	m.ExpiresAt = began.Add(s.files.Retention()).Unix()
+	m.ExpiresAt = began.Add(s.Files.Retention()).Unix()
 	return m
 }
 
@@ -125,20 +124,13 @@ func (t *task) fields() []any {
 
 // tasksOf returns a job's tasks in order, without their inputs.
 func tasksOf(ctx context.Context, q db.Querier, jobID string) ([]*task, error) {
-	rows, err := q.Query(ctx, "SELECT job_id, position, name, lane, status, due_at, attempts, tries, '', output, error FROM media_tasks WHERE job_id = $1 ORDER BY position", jobID)
-	return db.All(rows, err, scanTask)
+	return db.List(ctx, q, scanTask, "SELECT job_id, position, name, lane, status, due_at, attempts, tries, '', output, error FROM media_tasks WHERE job_id = $1 ORDER BY position", jobID)
 }
 
 // taskStates reads the states of tasks. The caller holds the lock of the job's row.
 func taskStates(ctx context.Context, tx *db.Tx, jobID string, positions []int64) (map[int64]*task, error) {
-	args, marks := []any{jobID}, make([]string, len(positions))
-	for i, n := range positions {
-		args = append(args, n)
-		marks[i] = fmt.Sprintf("$%d", i+2)
-	}
-	rows, err := tx.Query(ctx, "SELECT job_id, position, '', lane, status, due_at, attempts, tries, '', NULL, NULL FROM media_tasks WHERE job_id = $1 AND position IN ("+
-		strings.Join(marks, ", ")+")", args...)
-	list, err := db.All(rows, err, scanTask)
+	places, args := db.Places([]any{jobID}, positions)
+	list, err := db.List(ctx, tx, scanTask, "SELECT job_id, position, '', lane, status, due_at, attempts, tries, '', NULL, NULL FROM media_tasks WHERE job_id = $1 AND position IN "+places, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read tasks: %w", err)
 	}

@@ -1,6 +1,7 @@
 package media
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,7 +14,6 @@ import (
 	"unicode/utf8"
 
 	"turnpike/internal/catalog"
-	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/files"
 	"turnpike/internal/lanes"
@@ -73,9 +73,7 @@ func (s *Service) DraftVideo(from Caller, in VideoRequest) (*Draft, error) {
 	case in.Size != "" && !videoSize.MatchString(in.Size):
 		return nil, fault.Invalid("size", "size must be a width and a height, such as 720x1280 or 1280x720.")
 	}
-	if in.Size != "" {
-		v.Size = in.Size
-	}
+	v.Size = cmp.Or(in.Size, v.Size)
 	if in.Seconds != "" {
 		n, err := strconv.Atoi(in.Seconds)
 		if err != nil || n < 1 || n > maxSeconds {
@@ -83,18 +81,14 @@ func (s *Service) DraftVideo(from Caller, in VideoRequest) (*Draft, error) {
 		}
 		v.Seconds = n
 	}
-	var models []string
-	if in.Model != "" {
-		models = []string{in.Model}
-	}
-	o, err := s.newDraft(from, draftParams{kind: Video, models: models, of: catalog.Video, most: catalog.Units{Milliseconds: int64(v.Seconds) * 1000}, input: v, metadata: in.Metadata})
+	o, err := s.newDraft(from, draftParams{kind: Video, model: in.Model, of: catalog.Video, most: catalog.Units{Milliseconds: int64(v.Seconds) * 1000}, input: v, metadata: in.Metadata})
 	if err != nil {
 		return nil, err
 	}
 	if in.Source != nil {
 		o.size = int64(len(in.Source.Data))
 		o.store = func(ctx context.Context) error {
-			f, err := s.files.PutBytes(ctx, o.Job.Tenant, o.Job.ID, in.Source.ContentType, in.Source.Data)
+			f, err := s.Files.PutBytes(ctx, o.Job.Tenant, o.Job.ID, in.Source.ContentType, in.Source.Data)
 			if err != nil {
 				return err
 			}
@@ -134,18 +128,18 @@ func (s *Service) startVideo(ctx context.Context, j *Job, t *task) *result {
 		}
 		req.Source = &providers.Upload{Name: in.SourceName, ContentType: in.Source.ContentType, Data: data}
 	}
-	id, by, err := s.gateway.StartVideo(ctx, j.Environment, j.Models, req)
+	id, by, err := s.Gateway.StartVideo(ctx, j.Environment, j.Models, req)
 	if err != nil {
 		return failedResult(t, err)
 	}
-	due := s.now().Add(firstPoll)
+	due := s.Now().Add(firstPoll)
 	return &result{task: t, status: taskWaiting, due: &due, output: taskOutput{Upstream: id, Provider: by.Provider, Cost: int64(by.Cost)},
 		model: by.Model, provider: by.Provider}
 }
 
 // readSource reads the source of a render, which is no larger than a request body.
 func (s *Service) readSource(ctx context.Context, j *Job, f *outputFile) ([]byte, error) {
-	file, err := s.files.Read(ctx, j.Tenant, f.SHA256)
+	file, err := s.Files.Read(ctx, j.Tenant, f.SHA256)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +148,7 @@ func (s *Service) readSource(ctx context.Context, j *Job, f *outputFile) ([]byte
 }
 
 func (s *Service) pollVideo(ctx context.Context, j *Job, t *task, m taskOutput) *result {
-	maker, err := s.gateway.VideoProvider(j.Environment, m.Provider)
+	maker, err := s.Gateway.VideoProvider(j.Environment, m.Provider)
 	if err != nil {
 		return failedResult(t, err).withOutput(m)
 	}
@@ -163,16 +157,14 @@ func (s *Service) pollVideo(ctx context.Context, j *Job, t *task, m taskOutput) 
 	case err != nil:
 		return failedResult(t, err).withOutput(m)
 	case state.Failure != nil:
-		r := failedResult(t, state.Failure).withOutput(m)
-		r.final = true // a retry cannot succeed
-		return r
+		return &result{task: t, status: taskFailed, err: state.Failure, tries: t.Tries, output: m, final: true}
 	case !state.Done:
 		m.Polls++
-		due := s.now().Add(min(s.pollEvery, firstPoll<<min(m.Polls, 20)))
+		due := s.Now().Add(min(s.PollEvery, firstPoll<<min(m.Polls, 20)))
 		return &result{task: t, status: taskWaiting, due: &due, output: m, progress: int64(min(max(state.Progress, 0), 99))}
 	}
 	m.Files = nil // of an earlier, incomplete attempt
-	began := s.now()
+	began := s.Now()
 	for _, variant := range VideoVariants {
 		f, err := s.fetchWithRetries(ctx, j, maker, m.Upstream, variant)
 		var refused *providers.Failure
@@ -213,28 +205,43 @@ func (s *Service) fetchVideo(ctx context.Context, j *Job, maker providers.VideoG
 		return files.File{}, err
 	}
 	defer content.Body.Close()
-	return s.files.Put(ctx, j.Tenant, j.ID, content.ContentType, &limitedReader{content.Body, maxVideo})
+	return s.Files.Put(ctx, j.Tenant, j.ID, content.ContentType, &limitedReader{content.Body, maxVideo})
 }
 
-// advanceVideo decides whether a video has ended.
-func (s *Service) advanceVideo(done bool, why *events.JobError) (ended Status, failure *events.JobError) {
-	switch {
-	case why != nil:
-		return Failed, why
-	case done:
-		return Completed, nil
+// cancelRender cancels a task's render at its provider, and returns r. If that fails, the
+// render continues there and its result is ignored. If the server stops, the result is nil,
+// and the next node does it.
+func (s *Service) cancelRender(ctx context.Context, j *Job, m taskOutput, r *result) *result {
+	if m.Upstream == "" {
+		return r
 	}
-	return "", nil
-}
-
-// cancelRender cancels a render at its provider. If that fails, the render continues
-// there and its result is ignored.
-func (s *Service) cancelRender(ctx context.Context, j *Job, m taskOutput) {
-	maker, err := s.gateway.VideoProvider(j.Environment, m.Provider)
+	maker, err := s.Gateway.VideoProvider(j.Environment, m.Provider)
 	if err == nil {
 		err = maker.DeleteVideo(ctx, m.Upstream)
+	}
+	if ctx.Err() != nil {
+		return nil
 	}
 	if err != nil {
 		slog.Warn("could not stop a render at its provider", "video", j.ID, "error", err)
 	}
+	return r
+}
+
+// limitedReader fails if a provider's file has more than the allowed bytes, so that it
+// can't fill the disk.
+type limitedReader struct {
+	from io.Reader
+	left int64
+}
+
+func (b *limitedReader) Read(p []byte) (int, error) {
+	if int64(len(p)) > b.left+1 {
+		p = p[:b.left+1] // one more, to detect a longer file
+	}
+	n, err := b.from.Read(p)
+	if b.left -= int64(n); b.left < 0 {
+		return 0, &providers.Failure{Kind: providers.KindProtocol, Err: errors.New("the file is larger than allowed")}
+	}
+	return n, err
 }

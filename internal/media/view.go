@@ -30,7 +30,7 @@ func reference(f outputFile, name string) (string, int64, bool) {
 
 // links returns a linker for the API. Links expire with their files.
 func (s *Service) links(j *Job) linker {
-	now := s.now()
+	now := s.Now()
 	return func(f outputFile, name string) (string, int64, bool) {
 		until := now.Add(linkTTL).Unix()
 		if f.ExpiresAt > 0 {
@@ -38,7 +38,7 @@ func (s *Service) links(j *Job) linker {
 		} else if end := s.expires(j); end != nil {
 			until = min(until, *end)
 		}
-		return s.files.URL(j.Tenant, f.file(), name, time.Unix(until, 0)), until, until > now.Unix()
+		return s.Files.URL(j.Tenant, f.file(), name, time.Unix(until, 0)), until, until > now.Unix()
 	}
 }
 
@@ -75,7 +75,7 @@ func (s *Service) Show(ctx context.Context, q db.Querier, j *Job, brief bool) (a
 func (s *Service) batchObject(j *Job) *events.ImageBatch {
 	return &events.ImageBatch{ID: j.ID, Object: "image.batch", Status: string(j.Status), Model: j.Model, Progress: j.Progress,
 		RequestCounts: events.ImageCounts{Total: j.Total, Completed: j.Completed, Failed: j.Failed}, Cost: j.Charged(), Metadata: j.Metadata, Error: j.Error,
-		CreatedAt: j.CreatedAt.Unix(), StartedAt: unix(j.StartedAt), CompletedAt: unix(j.CompletedAt), ExpiresAt: s.expires(j)}
+		CreatedAt: j.CreatedAt.Unix(), StartedAt: events.Unix(j.StartedAt), CompletedAt: events.Unix(j.CompletedAt), ExpiresAt: s.expires(j)}
 }
 
 // batch returns a batch with the results of its requests.
@@ -132,7 +132,7 @@ func (s *Service) videoObject(j *Job, link linker) (*events.VideoRender, error) 
 	}
 	v := &events.VideoRender{ID: j.ID, Object: "video", Status: string(j.Status), Model: j.Model, Progress: j.Progress, Prompt: in.Prompt,
 		Seconds: strconv.Itoa(in.Seconds), Size: in.Size, Error: j.Error, Cost: j.Charged(), Metadata: j.Metadata,
-		CreatedAt: j.CreatedAt.Unix(), CompletedAt: unix(j.CompletedAt), ExpiresAt: s.expires(j)}
+		CreatedAt: j.CreatedAt.Unix(), CompletedAt: events.Unix(j.CompletedAt), ExpiresAt: s.expires(j)}
 	if j.Error != nil {
 		v.FailureReason = &j.Error.Code
 	}
@@ -152,8 +152,8 @@ func (s *Service) voiceObject(j *Job, link linker) (*events.VoiceRender, error) 
 	}
 	v := &events.VoiceRender{ID: j.ID, Object: "voice.render", Status: string(j.Status), Model: j.Model, Voice: in.Voice, Progress: j.Progress,
 		Segments: events.VoiceSegments{Total: j.Total, Completed: j.Completed}, Characters: in.Characters, ContentType: audio.Types[in.Format],
-		Cost: j.Charged(), Metadata: j.Metadata, Error: j.Error, CreatedAt: j.CreatedAt.Unix(), StartedAt: unix(j.StartedAt),
-		CompletedAt: unix(j.CompletedAt), ExpiresAt: s.expires(j)}
+		Cost: j.Charged(), Metadata: j.Metadata, Error: j.Error, CreatedAt: j.CreatedAt.Unix(), StartedAt: events.Unix(j.StartedAt),
+		CompletedAt: events.Unix(j.CompletedAt), ExpiresAt: s.expires(j)}
 	m, err := readOutput(j.Output)
 	if err != nil {
 		return nil, fmt.Errorf("read voice render: %w", err)
@@ -196,16 +196,8 @@ func (s *Service) expires(j *Job) *int64 {
 	if j.CompletedAt == nil {
 		return nil
 	}
-	at := j.CompletedAt.Add(min(retention, s.files.Retention())).Unix()
+	at := j.CompletedAt.Add(min(retention, s.Files.Retention())).Unix()
 	return &at
-}
-
-func unix(t *time.Time) *int64 {
-	if t == nil {
-		return nil
-	}
-	s := t.Unix()
-	return &s
 }
 
 // Extension returns the usual file extension of a content type.

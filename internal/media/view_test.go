@@ -44,13 +44,13 @@ func TestLinksExpireWithTheirFiles(t *testing.T) {
 				{old, end.Add(-time.Hour), end},
 				{old, end.Add(time.Second), time.Time{}},
 			} {
-				b.now = func() time.Time { return c.at }
+				b.Now = func() time.Time { return c.at }
 				url, until := b.link(b.read(c.job))
 				if want := max(0, c.want.Unix()); until != want || (url == "") != c.want.IsZero() {
 					t.Errorf("a link of %s, %s before the end, works until %s: %q", kind, end.Sub(c.at), time.Unix(until, 0), url)
 				}
 			}
-			b.now = time.Now
+			b.Now = time.Now
 		}
 	})
 }
@@ -58,7 +58,7 @@ func TestLinksExpireWithTheirFiles(t *testing.T) {
 // link is that of the first file that a job shows.
 func (b *bench) link(j *Job) (url string, until int64) {
 	b.t.Helper()
-	object, err := b.Show(b.t.Context(), b.db, j, false)
+	object, err := b.Show(b.t.Context(), b.DB, j, false)
 	if err != nil {
 		b.t.Fatal(err)
 	}

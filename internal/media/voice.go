@@ -1,6 +1,7 @@
 package media
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,7 +13,6 @@ import (
 
 	"turnpike/internal/audio"
 	"turnpike/internal/catalog"
-	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/gateway"
 	"turnpike/internal/media/sentences"
@@ -65,9 +65,7 @@ type pieceInput struct {
 
 // DraftVoice validates a request for a voice render.
 func (s *Service) DraftVoice(from Caller, in VoiceRequest) (*Draft, error) {
-	if in.Format == "" {
-		in.Format = "wav"
-	}
+	in.Format = cmp.Or(in.Format, "wav")
 	if err := gateway.CheckSpeechFormat(in.Format); err != nil {
 		return nil, err
 	}
@@ -80,10 +78,6 @@ func (s *Service) DraftVoice(from Caller, in VoiceRequest) (*Draft, error) {
 	segments, characters, err := in.segments()
 	if err != nil {
 		return nil, err
-	}
-	var models []string
-	if in.Model != "" {
-		models = []string{in.Model}
 	}
 	body := map[string]any{}
 	if in.Speed != nil {
@@ -98,7 +92,7 @@ func (s *Service) DraftVoice(from Caller, in VoiceRequest) (*Draft, error) {
 		length += int64(len(seg.Text))
 	}
 	most := gateway.SpeechUnits(characters, length)
-	o, err := s.newDraft(from, draftParams{kind: Voice, models: models, of: catalog.Speech, most: most,
+	o, err := s.newDraft(from, draftParams{kind: Voice, model: in.Model, of: catalog.Speech, most: most,
 		input: voiceInput{in.Voice, in.Format, characters, rest}, metadata: in.Metadata})
 	if err != nil {
 		return nil, err
@@ -172,9 +166,9 @@ func (in *VoiceRequest) segments() ([]VoiceSegment, int64, error) {
 		}
 	}
 	if characters > maxCharacters {
-		param := "input"
-		if in.Input == "" {
-			param = "segments"
+		param := "segments"
+		if in.Input != "" {
+			param = "input"
 		}
 		return nil, 0, fault.Invalid(param, "The text must have at most %d characters, and has %d.", maxCharacters, characters)
 	}
@@ -196,7 +190,7 @@ func (s *Service) workVoice(ctx context.Context, j *Job, t *task) *result {
 	if err := json.Unmarshal(t.Input, &piece); err != nil {
 		return failedResult(t, err)
 	}
-	content, by, err := s.gateway.GenerateSpeech(ctx, j.Environment, j.Models, providers.SpeechRequest{Input: piece.Text, Voice: piece.Voice, Format: "wav", Body: in.Body})
+	content, by, err := s.Gateway.GenerateSpeech(ctx, j.Environment, j.Models, providers.SpeechRequest{Input: piece.Text, Voice: piece.Voice, Format: "wav", Body: in.Body})
 	if err != nil {
 		return failedResult(t, err)
 	}
@@ -205,7 +199,7 @@ func (s *Service) workVoice(ctx context.Context, j *Job, t *task) *result {
 	if err != nil {
 		return failedResult(t, &providers.Failure{Kind: providers.KindProtocol, Err: err})
 	}
-	f, err := s.files.Put(ctx, j.Tenant, segmentsHolder(j), "audio/pcm", pcm)
+	f, err := s.Files.Put(ctx, j.Tenant, segmentsHolder(j), "audio/pcm", pcm)
 	if err == nil && f.Bytes == 0 {
 		err = &providers.Failure{Kind: providers.KindProtocol, Err: errors.New("the audio is empty")}
 	}
@@ -218,20 +212,8 @@ func (s *Service) workVoice(ctx context.Context, j *Job, t *task) *result {
 	out := taskOutput{Files: []outputFile{newOutputFile(f)}, Rate: format.Rate, Channels: format.Channels, PauseMS: piece.PauseMS,
 		Milliseconds: format.Duration(f.Bytes).Milliseconds()}
 	used := providers.Usage{Characters: int64(utf8.RuneCountInString(piece.Text)), Milliseconds: out.Milliseconds, InputTokens: int64(len(piece.Text)+3) / 4}
-	return &result{task: t, status: taskCompleted, output: out, cost: s.gateway.SpeechCost(j.Environment, by, used), model: by.Model, provider: by.Provider}
+	return &result{task: t, status: taskCompleted, output: out, cost: s.Gateway.SpeechCost(j.Environment, by, used), model: by.Model, provider: by.Provider}
 }
 
 // segmentsHolder is the holder of the pieces, which are deleted after stitching.
 func segmentsHolder(j *Job) string { return j.ID + "/segments" }
-
-// advanceVoice decides whether a voice render has ended, and sets its progress.
-func (s *Service) advanceVoice(j *Job, stitched bool, why *events.JobError) (ended Status, failure *events.JobError) {
-	switch {
-	case why != nil:
-		return Failed, why
-	case stitched:
-		return Completed, nil
-	}
-	j.Progress = j.Completed * 99 / j.Total
-	return "", nil
-}

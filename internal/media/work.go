@@ -17,36 +17,30 @@ import (
 
 // Fetch returns the tasks that are due in a lane.
 func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int) (b lanes.Batch[*item], err error) {
-	now := s.now().UnixMicro()
+	now := s.Now().UnixMicro()
 	job, position := splitKey(after)
 	// The limit is part of the text because SQLite compiles a statement again
 	// whenever the parameter of a LIMIT is bound.
-	rows, err := s.db.Query(ctx, fmt.Sprintf(`SELECT job_id, position, due_at FROM media_tasks
-		WHERE lane = $1 AND due_at <= $2 AND (due_at, job_id, position) > ($3, $4, $5) ORDER BY due_at, job_id, position LIMIT %d`, n),
-		lane, now, after.Due, job, position)
-	b.Items, err = db.All(rows, err, func(r db.Row) (*item, error) {
+	query := fmt.Sprintf(`SELECT job_id, position, due_at FROM media_tasks
+		WHERE lane = $1 AND due_at <= $2 AND (due_at, job_id, position) > ($3, $4, $5) ORDER BY due_at, job_id, position LIMIT %d`, n)
+	b.Items, err = db.List(ctx, s.DB, func(r db.Row) (*item, error) {
 		var i item
 		err := r.Scan(&i.jobID, &i.position, &i.due)
 		return &i, err
-	})
+	}, query, lane, now, after.Due, job, position)
 	if err != nil || len(b.Items) > 0 {
 		return b, err
 	}
-	if err := db.Scan(s.db.QueryRow(ctx, "SELECT min(due_at) FROM media_tasks WHERE lane = $1 AND due_at > $2", lane, now), &b.Next); err != nil {
-		return b, fmt.Errorf("read next task: %w", err)
-	}
-	return b, nil
+	b.Next, err = db.Value[time.Time](s.DB.QueryRow(ctx, "SELECT min(due_at) FROM media_tasks WHERE lane = $1 AND due_at > $2", lane, now))
+	return b, db.Wrap(err, "read next task")
 }
 
 // splitKey returns the job and the position of an item's key.
 func splitKey(k lanes.Key) (job string, position int64) {
-	job, number, found := strings.Cut(k.ID, "/")
-	if !found {
-		return "", -1
-	}
+	job, number, _ := strings.Cut(k.ID, "/")
 	position, err := strconv.ParseInt(number, 10, 64)
 	if err != nil {
-		return "", -1
+		return "", -1 // before all items
 	}
 	return job, position
 }
@@ -59,8 +53,7 @@ func (s *Service) Work(ctx context.Context, _ string, i *item) lanes.Result {
 		return lanes.Result{Healthy: true, Done: true, Outcome: db.Written} // it was deleted
 	case err != nil:
 		slog.Warn("failed to read task; retrying", "job", i.jobID, "error", err)
-		lanes.Backoff(ctx)
-		return lanes.Result{Outcome: db.Written}
+		return lanes.Retry(ctx)
 	case t.DueAt == nil:
 		return lanes.Result{Healthy: true, Done: true, Outcome: db.Written} // another node did it
 	}
@@ -69,7 +62,7 @@ func (s *Service) Work(ctx context.Context, _ string, i *item) lanes.Result {
 		return lanes.Result{Outcome: db.Written} // the server stops
 	}
 	r.job = j
-	r.decideRetry(j, s.now())
+	r.decideRetry(j, s.Now())
 	well, due := !r.upstream, r.due // read before the writer can change it
 	return lanes.Result{Healthy: well, Done: due == nil, Due: due, Outcome: s.results.Add(r)}
 }
@@ -77,7 +70,7 @@ func (s *Service) Work(ctx context.Context, _ string, i *item) lanes.Result {
 // load reads a task and its job as they are now, because the job may have been
 // canceled since Fetch.
 func (s *Service) load(ctx context.Context, i *item) (*Job, *task, error) {
-	row := s.db.QueryRow(ctx, loadTask, i.jobID, i.position)
+	row := s.DB.QueryRow(ctx, loadTask, i.jobID, i.position)
 	var t task
 	var j Job
 	err := db.Scan(row, append(t.fields(), j.fields()...)...)
@@ -106,27 +99,15 @@ func (s *Service) workTask(ctx context.Context, j *Job, t *task) *result {
 	submitted := m.Upstream != ""
 	switch {
 	case j.Status.Ended():
-		if submitted {
-			s.cancelRender(ctx, j, m)
-		}
-		if ctx.Err() != nil {
-			return nil // the next node does it
-		}
-		return &result{task: t, status: taskCancelled}
+		return s.cancelRender(ctx, j, m, &result{task: t, status: taskCancelled})
 	case j.Status == Cancelling:
 		return &result{task: t, status: taskCancelled, why: errCancelled}
-	case !s.now().Before(j.DeadlineAt):
-		if submitted {
-			s.cancelRender(ctx, j, m)
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		return &result{task: t, status: taskFailed, why: errDeadline}
+	case !s.Now().Before(j.DeadlineAt):
+		return s.cancelRender(ctx, j, m, &result{task: t, status: taskFailed, why: errDeadline})
 	}
 	// Stitching makes no provider calls.
 	if stitches := j.Kind == Voice && t.Position == j.Total; !submitted && !stitches {
-		lives, err := access.IsKeyActive(ctx, s.db, j.KeyID, s.now())
+		lives, err := access.IsKeyActive(ctx, s.DB, j.KeyID, s.Now())
 		if err != nil {
 			slog.Warn("failed to read the key of a job; retrying", "job", j.ID, "error", err)
 			lanes.Backoff(ctx)
@@ -139,8 +120,8 @@ func (s *Service) workTask(ctx context.Context, j *Job, t *task) *result {
 	if j.Status == Queued {
 		s.starts.Add(j.ID)
 	}
-	// By s.now, which tests may move.
-	ctx, cancel := context.WithTimeout(ctx, j.DeadlineAt.Sub(s.now()))
+	// By s.Now, which tests may move.
+	ctx, cancel := context.WithTimeout(ctx, j.DeadlineAt.Sub(s.Now()))
 	defer cancel()
 	switch j.Kind {
 	case Images:

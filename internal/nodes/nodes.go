@@ -72,10 +72,8 @@ type Node struct {
 // Join registers this process under a new ID.
 func Join(ctx context.Context, d *db.DB, now func() time.Time) (*Node, error) {
 	n := &Node{ID: ids.New(ids.Node), db: d, now: now, evicted: make(chan struct{}, 1)}
-	if err := n.beat(ctx, "INSERT INTO nodes (id, started_at, seen_at) VALUES ($1, $2, $2)"); err != nil {
-		return nil, fmt.Errorf("register node: %w", err)
-	}
-	return n, nil
+	err := n.beat(ctx, "INSERT INTO nodes (id, started_at, seen_at) VALUES ($1, $2, $2)")
+	return n, db.Wrap(err, "register node")
 }
 
 // Run stores heartbeats until ctx ends. It returns ErrEvicted if the node is
@@ -206,12 +204,10 @@ func (n *Node) steady() bool {
 
 // Members lists the nodes that haven't been evicted, including this one.
 func Members(ctx context.Context, q db.Querier) ([]string, error) {
-	rows, err := q.Query(ctx, "SELECT id FROM nodes")
-	return db.Strings(rows, err)
+	return db.List(ctx, q, db.Value[string], "SELECT id FROM nodes")
 }
 
 // Count returns the number of nodes with a recent heartbeat.
-func Count(ctx context.Context, q db.Querier, now time.Time) (n int64, err error) {
-	err = q.QueryRow(ctx, "SELECT count(*) FROM nodes WHERE seen_at > $1", now.Add(-staleAfter).UnixMicro()).Scan(&n)
-	return n, err
+func Count(ctx context.Context, q db.Querier, now time.Time) (int64, error) {
+	return db.Value[int64](q.QueryRow(ctx, "SELECT count(*) FROM nodes WHERE seen_at > $1", now.Add(-staleAfter).UnixMicro()))
 }

@@ -147,21 +147,15 @@ func chargeJobs(ctx context.Context, tx *db.Tx, p *postings, jobs []*JobCharge) 
 		p.charge(charge{keys: keys, amount: c.charged()})
 		p.ended = append(p.ended, jobOwner(c.JobID))
 	}
-	for some := range slices.Chunk(p.ended, 500) { // parameters of one statement
-		places, args := placeholders(some)
-		rows, err := tx.Query(ctx, "SELECT level, account_id, period, granted FROM spend_leases WHERE node_id IN ("+places+")", args...)
-		err = db.Each(rows, err, func(r db.Row) error {
-			var key accountMonth
-			var granted int64
-			if err := r.Scan((*string)(&key.Level), &key.ID, (*string)(&key.Period), &granted); err != nil {
-				return err
-			}
-			add(p.balances, key, balance{Leased: -credits.Micro(granted)})
-			return nil
-		})
-		if err != nil {
-			return fmt.Errorf("read leases: %w", err)
+	query := db.InQuery{SQL: "SELECT level, account_id, period, granted FROM spend_leases WHERE node_id IN"}
+	err := db.ByIDs(ctx, tx, query, p.ended, func(r db.Row) error {
+		var key accountMonth
+		var granted credits.Micro
+		err := db.Scan(r, &key.Level, &key.ID, &key.Period, &granted)
+		if err == nil {
+			add(p.balances, key, balance{Leased: -granted})
 		}
-	}
-	return nil
+		return err
+	})
+	return db.Wrap(err, "read leases")
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"turnpike/internal/audit"
@@ -58,10 +57,7 @@ func (b balance) reservedBy(limit, free credits.Micro) credits.Micro {
 func lockBalance(ctx context.Context, tx *db.Tx, key accountMonth) (b balance, err error) {
 	err = tx.QueryRow(ctx, "SELECT settled, leased FROM spend WHERE level = $1 AND account_id = $2 AND period = $3"+tx.Lock("spend"),
 		string(key.Level), key.ID, string(key.Period)).Scan((*int64)(&b.Settled), (*int64)(&b.Leased))
-	if errors.Is(err, db.ErrNotFound) {
-		return balance{}, nil
-	}
-	return b, err
+	return b, db.IgnoreNotFound(err)
 }
 
 // addLeased changes the leased credits, and inserts a missing row.
@@ -137,10 +133,7 @@ func (n nodeLeases) shrink(ctx context.Context, key accountMonth, amount credits
 		}
 		return setGranted(ctx, tx, n.node.ID, key, amount)
 	})
-	if err != nil {
-		return fmt.Errorf("release credits: %w", err)
-	}
-	return nil
+	return db.Wrap(err, "release credits")
 }
 
 func (n nodeLeases) reclaim(ctx context.Context, key accountMonth) error {
@@ -150,10 +143,9 @@ func (n nodeLeases) reclaim(ctx context.Context, key accountMonth) error {
 	})
 }
 
-func grantedTo(ctx context.Context, tx *db.Tx, owner string, key accountMonth) (granted credits.Micro, err error) {
-	err = tx.QueryRow(ctx, "SELECT granted FROM spend_leases WHERE node_id = $1 AND level = $2 AND account_id = $3 AND period = $4",
-		owner, string(key.Level), key.ID, string(key.Period)).Scan((*int64)(&granted))
-	return granted, err
+func grantedTo(ctx context.Context, tx *db.Tx, owner string, key accountMonth) (credits.Micro, error) {
+	return db.Value[credits.Micro](tx.QueryRow(ctx, "SELECT granted FROM spend_leases WHERE node_id = $1 AND level = $2 AND account_id = $3 AND period = $4",
+		owner, string(key.Level), key.ID, string(key.Period)))
 }
 
 func setGranted(ctx context.Context, tx *db.Tx, owner string, key accountMonth, amount credits.Micro) error {
@@ -269,10 +261,8 @@ func (p *postings) writeBalances(ctx context.Context, tx *db.Tx) error {
 		b := p.balances[key]
 		rows = append(rows, []any{string(key.Level), key.ID, string(key.Period), int64(b.Settled), int64(b.Leased)})
 	}
-	if err := addBalances.Send(ctx, tx, rows, nil); err != nil {
-		return fmt.Errorf("post charges: %w", err)
-	}
-	return nil
+	err := addBalances.Send(ctx, tx, rows, nil)
+	return db.Wrap(err, "post charges")
 }
 
 // writeLeases deducts charges from the leases.
@@ -290,43 +280,27 @@ func (p *postings) writeLeases(ctx context.Context, tx *db.Tx) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("post charges: %w", err)
-	}
-	return nil
+	return db.Wrap(err, "post charges")
 }
 
 // endLeases deletes all leases of the owners. The caller has locked their
 // balances and lowers them.
 func endLeases(ctx context.Context, tx *db.Tx, owners []string) error {
 	for some := range slices.Chunk(slices.Sorted(slices.Values(owners)), 500) { // parameters of one statement
-		places, args := placeholders(some)
-		if _, err := tx.Exec(ctx, "DELETE FROM spend_leases WHERE node_id IN ("+places+")", args...); err != nil {
+		places, args := db.Places(nil, some)
+		if _, err := tx.Exec(ctx, "DELETE FROM spend_leases WHERE node_id IN "+places, args...); err != nil {
 			return fmt.Errorf("close leases: %w", err)
 		}
 	}
 	return nil
 }
 
-// placeholders returns the values as parameters of a statement, from $1.
-func placeholders(values []string) (places string, args []any) {
-	for i, v := range values {
-		if i > 0 {
-			places += ", "
-		}
-		places += "$" + strconv.Itoa(i+1)
-		args = append(args, v)
-	}
-	return places, args
-}
-
 // CloseEvicted ends the leases of evicted nodes whose open log entries are
 // charged. The charges come out of the leases.
 func (l *Ledger) CloseEvicted(ctx context.Context) error {
 	// Jobs end their own leases.
-	rows, err := l.db.Query(ctx, `SELECT DISTINCT node_id FROM spend_leases WHERE (node_id < $1 OR node_id >= $2)
+	evicted, err := db.List(ctx, l.db, db.Value[string], `SELECT DISTINCT node_id FROM spend_leases WHERE (node_id < $1 OR node_id >= $2)
 		AND node_id NOT IN (SELECT id FROM nodes)`, jobPrefix, afterJobs)
-	evicted, err := db.Strings(rows, err)
 	if err != nil {
 		return fmt.Errorf("close leases: %w", err)
 	}
@@ -347,11 +321,10 @@ func (l *Ledger) CloseEvicted(ctx context.Context) error {
 
 // closeLeases releases the unspent leases of an evicted node.
 func closeLeases(ctx context.Context, tx *db.Tx, owner string) error {
-	rows, err := tx.Query(ctx, "SELECT level, account_id, period FROM spend_leases WHERE node_id = $1", owner)
-	keys, err := db.All(rows, err, func(r db.Row) (key accountMonth, err error) {
-		err = r.Scan((*string)(&key.Level), &key.ID, (*string)(&key.Period))
+	keys, err := db.List(ctx, tx, func(r db.Row) (key accountMonth, err error) {
+		err = db.Scan(r, &key.Level, &key.ID, &key.Period)
 		return key, err
-	})
+	}, "SELECT level, account_id, period FROM spend_leases WHERE node_id = $1", owner)
 	if err != nil {
 		return err
 	}
@@ -391,37 +364,22 @@ type Balance struct {
 func ReadBalance(ctx context.Context, q db.Querier, a Account, p Period) (out Balance, err error) {
 	err = q.QueryRow(ctx, "SELECT settled, leased FROM spend WHERE level = $1 AND account_id = $2 AND period = $3",
 		string(a.Level), a.ID, string(p)).Scan((*int64)(&out.Spent), (*int64)(&out.Reserved))
-	if errors.Is(err, db.ErrNotFound) {
-		return Balance{}, nil
-	}
-	return out, err
+	return out, db.IgnoreNotFound(err)
 }
 
 // Spent returns the spending of a level's accounts in a month, by ID. Accounts
 // without spending are missing.
 func Spent(ctx context.Context, q db.Querier, level Level, ids []string, p Period) (map[string]credits.Micro, error) {
 	out := make(map[string]credits.Micro, len(ids))
-	for some := range slices.Chunk(ids, 500) { // parameters of one statement
-		args, places := []any{string(level), string(p)}, make([]string, len(some))
-		for i, id := range some {
-			args = append(args, id)
-			places[i] = "$" + strconv.Itoa(len(args))
-		}
-		rows, err := q.Query(ctx, "SELECT account_id, settled FROM spend WHERE level = $1 AND period = $2 AND account_id IN ("+strings.Join(places, ", ")+")", args...)
-		err = db.Each(rows, err, func(r db.Row) error {
-			var id string
-			var settled int64
-			if err := r.Scan(&id, &settled); err != nil {
-				return err
-			}
-			out[id] = credits.Micro(settled)
-			return nil
-		})
-		if err != nil {
-			return nil, fmt.Errorf("read spend: %w", err)
-		}
-	}
-	return out, nil
+	query := db.InQuery{SQL: "SELECT account_id, settled FROM spend WHERE level = $1 AND period = $2 AND account_id IN", Args: []any{string(level), string(p)}}
+	err := db.ByIDs(ctx, q, query, ids, func(r db.Row) error {
+		var id string
+		var settled credits.Micro
+		err := db.Scan(r, &id, &settled)
+		out[id] = settled
+		return err
+	})
+	return out, db.Wrap(err, "read spend")
 }
 
 // Month is the spending of an account in a month.
@@ -432,14 +390,10 @@ type Month struct {
 
 // Months returns the newest months in which an account has spending.
 func Months(ctx context.Context, q db.Querier, a Account, limit int) ([]Month, error) {
-	rows, err := q.Query(ctx, "SELECT period, settled FROM spend WHERE level = $1 AND account_id = $2 AND settled > 0 ORDER BY period DESC LIMIT $3",
-		string(a.Level), a.ID, int64(limit))
-	list, err := db.All(rows, err, func(r db.Row) (m Month, err error) {
-		err = r.Scan((*string)(&m.Period), (*int64)(&m.Spent))
+	list, err := db.List(ctx, q, func(r db.Row) (m Month, err error) {
+		err = db.Scan(r, &m.Period, &m.Spent)
 		return m, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read spend: %w", err)
-	}
-	return list, nil
+	}, "SELECT period, settled FROM spend WHERE level = $1 AND account_id = $2 AND settled > 0 ORDER BY period DESC LIMIT $3",
+		string(a.Level), a.ID, int64(limit))
+	return list, db.Wrap(err, "read spend")
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -135,23 +136,15 @@ func (r rollup) count(sums map[usageKey]*usageSums, e *audit.Entry, sign int64) 
 
 // write adds the sums, in the order in which all transactions lock rows.
 func (r rollup) write(ctx context.Context, tx *db.Tx, sums map[usageKey]*usageSums) error {
-	keys := make([]usageKey, 0, len(sums))
-	for k, s := range sums {
-		if *s != (usageSums{}) {
-			keys = append(keys, k)
+	var rows [][]any
+	for _, k := range slices.SortedFunc(maps.Keys(sums), usageKey.compare) {
+		if s := sums[k]; *s != (usageSums{}) {
+			rows = append(rows, []any{k.WorkspaceID, string(k.Environment), k.start, k.key, k.project, k.model, k.provider,
+				s.requests, s.errors, s.input, s.output, s.credits, s.simulated})
 		}
 	}
-	slices.SortFunc(keys, usageKey.compare)
-	rows := make([][]any, len(keys))
-	for i, k := range keys {
-		s := sums[k]
-		rows[i] = []any{k.WorkspaceID, string(k.Environment), k.start, k.key, k.project, k.model, k.provider,
-			s.requests, s.errors, s.input, s.output, s.credits, s.simulated}
-	}
-	if err := r.add.Send(ctx, tx, rows, nil); err != nil {
-		return fmt.Errorf("add usage: %w", err)
-	}
-	return nil
+	err := r.add.Send(ctx, tx, rows, nil)
+	return db.Wrap(err, "add usage")
 }
 
 // Bucket is the time step of a usage query.
@@ -205,16 +198,10 @@ type UsageQuery struct {
 
 // floor returns the start of the bucket that contains the time.
 func (b Bucket) floor(t time.Time) time.Time {
-	t = t.UTC()
-	switch b {
-	case ByMinute:
-		return t.Truncate(time.Minute)
-	case ByHour:
-		return t.Truncate(time.Hour)
-	case ByDay:
-		return time.Date(t.Year(), t.Month(), t.Day(), 0, 0, 0, 0, time.UTC)
+	if t = t.UTC(); b == ByMonth {
+		return time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC)
 	}
-	return time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC)
+	return t.Truncate(b.rollup().step)
 }
 
 // ceil returns the end of the bucket that contains the time, or the time itself
@@ -224,14 +211,10 @@ func (b Bucket) ceil(t time.Time) time.Time {
 	switch {
 	case start.Equal(t):
 		return start
-	case b == ByMinute:
-		return start.Add(time.Minute)
-	case b == ByHour:
-		return start.Add(time.Hour)
-	case b == ByDay:
-		return start.AddDate(0, 0, 1)
+	case b == ByMonth:
+		return start.AddDate(0, 1, 0)
 	}
-	return start.AddDate(0, 1, 0)
+	return start.Add(b.rollup().step)
 }
 
 // usageSum sums the columns. The casts are for PostgreSQL, whose sums of
@@ -261,11 +244,7 @@ func ReadUsage(ctx context.Context, q db.Querier, u UsageQuery) ([]Usage, error)
 	where, args := u.where(table)
 	rows, err := q.Query(ctx, `SELECT start, `+strings.Join(columns, ", ")+`, `+usageSum+`
 		FROM `+table.table+` WHERE `+where+` GROUP BY `+strings.Join(groups, ", ")+u.limit(), args...)
-	type key struct {
-		start                         int64
-		key, project, model, provider string
-	}
-	at := map[key]int{}
+	at := map[usageKey]int{}
 	var out []Usage
 	err = db.Each(rows, err, func(r db.Row) error {
 		var start int64
@@ -275,7 +254,7 @@ func ReadUsage(ctx context.Context, q db.Querier, u UsageQuery) ([]Usage, error)
 			return err
 		}
 		x.Start = u.Bucket.floor(time.Unix(start, 0))
-		k := key{x.Start.Unix(), x.KeyID, x.Project, x.Model, x.Provider}
+		k := usageKey{start: x.Start.Unix(), key: x.KeyID, project: x.Project, model: x.Model, provider: x.Provider}
 		i, known := at[k]
 		if !known {
 			if u.Most > 0 && len(out) == u.Most {
@@ -348,4 +327,57 @@ func (u UsageQuery) where(table rollup) (string, []any) {
 func PurgeUsage(ctx context.Context, tx *db.Tx, before time.Time, n int64) (int64, error) {
 	return tx.Exec(ctx, `DELETE FROM usage_minutes WHERE (workspace_id, environment, start, key_id, project, model, provider) IN
 		(SELECT workspace_id, environment, start, key_id, project, model, provider FROM usage_minutes WHERE start < $1 ORDER BY start LIMIT $2)`, before.Unix(), n)
+}
+
+// RecentUsage is ReadUsage with limited latency: it reads only the newest rows
+// of the rollup, up to the bound, but at least one whole step. If older usage
+// is missing, it returns since when usage is complete, otherwise zero.
+func RecentUsage(ctx context.Context, q db.Querier, u UsageQuery, bound int) (list []Usage, since time.Time, err error) {
+	table := u.Bucket.rollup()
+	where, args := u.where(table)
+	// startOf returns the time step of the row after a number of newer ones.
+	startOf := func(newer int) (t time.Time, err error) {
+		var start int64
+		err = q.QueryRow(ctx, fmt.Sprintf("SELECT start FROM %s WHERE %s ORDER BY start DESC LIMIT 1 OFFSET %d", table.table, where, newer), args...).Scan(&start)
+		return time.Unix(start, 0).UTC(), err
+	}
+	edge, err := startOf(bound)
+	if errors.Is(err, db.ErrNotFound) {
+		list, err = ReadUsage(ctx, q, u)
+		return list, time.Time{}, err
+	}
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("read usage: %w", err)
+	}
+	newest, err := startOf(0)
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("read usage: %w", err)
+	}
+	// The oldest step is incomplete, so it is omitted unless it is the only
+	// one.
+	if since = edge.Add(table.step); since.After(newest) {
+		since = newest
+	}
+	u.from = since
+	list, err = ReadUsage(ctx, q, u)
+	return list, since, err
+}
+
+// Steps returns the starts of the buckets that a query covers.
+func (u UsageQuery) Steps() []time.Time {
+	var out []time.Time
+	for t := u.Bucket.floor(u.Start); t.Before(u.End); t = u.Bucket.ceil(t.Add(1)) {
+		out = append(out, t)
+	}
+	return out
+}
+
+// Add adds the usage of other requests.
+func (x *Usage) Add(more Usage) {
+	x.Requests += more.Requests
+	x.Errors += more.Errors
+	x.InputTokens += more.InputTokens
+	x.OutputTokens += more.OutputTokens
+	x.Credits += more.Credits
+	x.SimulatedCredits += more.SimulatedCredits
 }

@@ -298,7 +298,7 @@ func (c *Client) handle(life context.Context, ws *websocket.Conn, d *delivery) (
 		c.replies.finish(t, r, local)
 		defer notify(c, c.o.OnForward, Forwarded{d.ID, eventType(d.Body), d.Attempt, d.Body, local.Status, local.Error, took})
 	}
-	return send(life, ws, frame{Type: typeResult, Result: c.replies.wait(r)}) == nil
+	return send(life, ws, frame{Type: typeResult, Result: r.wait()}) == nil
 }
 
 // notify calls a callback, one at a time.

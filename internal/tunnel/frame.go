@@ -17,13 +17,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/coder/websocket"
 
+	"turnpike/internal/db"
 	"turnpike/internal/safehttp"
 	"turnpike/internal/webhooks"
 )
@@ -116,13 +117,8 @@ type timings struct {
 
 // linesOf lists header fields by name, up to limit bytes.
 func linesOf(h http.Header, limit int) []headerLine {
-	names := make([]string, 0, len(h))
-	for name := range h {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	lines := make([]headerLine, 0, len(names))
-	for _, name := range names {
+	lines := make([]headerLine, 0, len(h))
+	for _, name := range slices.Sorted(maps.Keys(h)) {
 		for _, value := range h[name] {
 			if limit -= len(name) + len(value); limit < 0 {
 				return lines
@@ -218,6 +214,5 @@ func timingsOf(t safehttp.Timings) timings {
 
 // plain returns at most limit bytes of a string, as UTF-8 without NUL for both databases.
 func plain(s string, limit int) string {
-	s = s[:min(len(s), limit)]
-	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
+	return db.Storable(s[:min(len(s), limit)])
 }

@@ -18,7 +18,7 @@ func TestReplayWithNewIDsEndsAfterClockWasSetBack(t *testing.T) {
 		b := newFixture(t, d)
 		arrived := func() {
 			write(t, d, func(tx *db.Tx) error {
-				_, err := tx.Exec(t.Context(), "UPDATE deliveries SET status = 'succeeded', due_at = NULL, finished_at = $1", b.now().UnixMicro())
+				_, err := tx.Exec(t.Context(), "UPDATE deliveries SET status = 'succeeded', due_at = NULL, finished_at = $1", b.Now().UnixMicro())
 				return err
 			})
 		}
@@ -26,7 +26,7 @@ func TestReplayWithNewIDsEndsAfterClockWasSetBack(t *testing.T) {
 		b.arrive(total)
 		arrived()
 		vis := visibility.Filter{Tenant: b.endpoint.Tenant}
-		p := &Replay{EndpointID: b.endpoint.ID, Mode: ReplayAll, NewIDs: true, Since: b.now().Add(-time.Hour)}
+		p := &Replay{EndpointID: b.endpoint.ID, Mode: ReplayAll, NewIDs: true, Since: b.Now().Add(-time.Hour)}
 		write(t, d, func(tx *db.Tx) error {
 			if err := b.StartReplay(t.Context(), tx, system, vis, p); err != nil {
 				return err

@@ -11,7 +11,6 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
-	"turnpike/internal/fault"
 	"turnpike/internal/ids"
 	"turnpike/internal/visibility"
 	"turnpike/webhook"
@@ -87,12 +86,8 @@ var insertDeliveries = db.NewBulk("deliveries", "ON CONFLICT (id) DO NOTHING", "
 	"type text", "status text", "attempts bigint", "tries bigint", "due_at bigint", "event_at bigint", "created_at bigint")
 
 func (d *Delivery) row() []any {
-	var due any
-	if d.DueAt != nil {
-		due = d.DueAt.UnixMicro()
-	}
 	return []any{d.ID, d.EventID, d.EndpointID, d.WorkspaceID, string(d.Environment), string(d.Type), string(d.State), d.Attempts, d.Tries,
-		due, d.EventAt.UnixMicro(), d.CreatedAt.UnixMicro()}
+		db.Micros(d.DueAt), d.EventAt.UnixMicro(), d.CreatedAt.UnixMicro()}
 }
 
 const deliveryColumns = `id, event_id, endpoint_id, workspace_id, environment, type, status, reason, attempts, tries, due_at, event_at, created_at, finished_at`
@@ -148,8 +143,10 @@ func (s *Service) ListDeliveries(ctx context.Context, q db.Querier, vis visibili
 	if f.Type != "" {
 		search.Filter.Add("type =", string(f.Type))
 	}
-	return db.Find(ctx, q, search, page, db.Record[*Delivery]{Scan: scanDelivery, ID: func(d *Delivery) string { return d.ID }})
+	return db.Find(ctx, q, search, page, deliveryRecord)
 }
+
+var deliveryRecord = db.Record[*Delivery]{Scan: scanDelivery, ID: func(d *Delivery) string { return d.ID }}
 
 // EventDeliveries returns up to 100 deliveries of an event. It leaves out deliveries
 // with new IDs that replays created: only derived IDs are found by index.
@@ -160,7 +157,7 @@ func (s *Service) EventDeliveries(ctx context.Context, q db.Querier, vis visibil
 	search.Where.Add("id <=", high)
 	search.Where.Add("event_id =", eventID)
 	visibleByEndpoint(&search.Where, vis)
-	found, err := db.Find(ctx, q, search, db.Page{Limit: 100, Asc: true}, db.Record[*Delivery]{Scan: scanDelivery, ID: func(d *Delivery) string { return d.ID }})
+	found, err := db.Find(ctx, q, search, db.Page{Limit: 100, Asc: true}, deliveryRecord)
 	if err != nil {
 		return nil, err
 	}
@@ -173,14 +170,10 @@ func (s *Service) GetDelivery(ctx context.Context, q db.Querier, vis visibility.
 }
 
 func getDelivery(ctx context.Context, q db.Querier, vis visibility.Filter, id, lock string) (*Delivery, error) {
-	search := db.Search{Table: "deliveries", Columns: deliveryColumns, Where: vis.InEnvironment()}
+	search := db.Search{Table: "deliveries", Columns: deliveryColumns, Where: vis.InEnvironment(), Lock: lock}
 	visibleByEndpoint(&search.Where, vis)
-	search.Lock = lock
 	d, err := db.FindOne(ctx, q, search, id, scanDelivery)
-	if errors.Is(err, db.ErrNotFound) {
-		return nil, fault.NoSuch("delivery", id)
-	}
-	return d, err
+	return d, db.OrNoSuch(err, "delivery", id)
 }
 
 // Attempt is an attempt to deliver.
@@ -210,16 +203,9 @@ var insertAttempts = db.NewBulk("attempts", "", "id text", "delivery_id text", "
 	"status bigint", "response_headers text", "response_body text", "error_class text", "error text", "next_retry_at bigint")
 
 func (a *Attempt) row() []any {
-	var status, next, headers any
-	if a.Status != 0 {
-		status, headers = a.Status, string(a.ResponseHeaders)
-	}
-	if a.NextRetryAt != nil {
-		next = a.NextRetryAt.UnixMicro()
-	}
 	return []any{a.ID, a.DeliveryID, a.Number, a.StartedAt.UnixMicro(), a.Duration.Microseconds(), a.DNS.Microseconds(), a.Connect.Microseconds(),
 		a.TLS.Microseconds(), a.FirstByte.Microseconds(), db.OrNull(a.URL), db.OrNull(a.Address), string(a.RequestHeaders),
-		status, headers, db.OrNull(a.ResponseBody), db.OrNull(a.ErrorClass), db.OrNull(a.Error), next}
+		db.NullInt(a.Status), db.OrNull(string(a.ResponseHeaders)), db.OrNull(a.ResponseBody), db.OrNull(a.ErrorClass), db.OrNull(a.Error), db.Micros(a.NextRetryAt)}
 }
 
 // shownSignature is how many characters of a signature an attempt shows.
@@ -254,10 +240,8 @@ func shortenSignatures(headers string) (json.RawMessage, error) {
 // numbers them again, because a node whose lease expired and the one that took over
 // may both have stored, say, attempt 2.
 func (s *Service) ListAttempts(ctx context.Context, q db.Querier, deliveryID string) ([]*Attempt, error) {
-	rows, err := q.Query(ctx, "SELECT "+insertAttempts.Columns()+`
-		FROM attempts WHERE delivery_id = $1 ORDER BY number, id LIMIT 1000`, deliveryID)
 	ended := int64(0)
-	return db.All(rows, err, func(r db.Row) (*Attempt, error) {
+	scan := func(r db.Row) (*Attempt, error) {
 		var a Attempt
 		var request string
 		err := db.Scan(r, &a.ID, &a.DeliveryID, &a.Number, &a.StartedAt, &a.Duration, &a.DNS, &a.Connect, &a.TLS, &a.FirstByte, &a.URL, &a.Address,
@@ -268,5 +252,6 @@ func (s *Service) ListAttempts(ctx context.Context, q db.Querier, deliveryID str
 			a.RequestHeaders, err = shortenSignatures(request)
 		}
 		return &a, err
-	})
+	}
+	return db.List(ctx, q, scan, "SELECT "+insertAttempts.Columns()+" FROM attempts WHERE delivery_id = $1 ORDER BY number, id LIMIT 1000", deliveryID)
 }

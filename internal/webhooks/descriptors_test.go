@@ -27,10 +27,10 @@ func TestFileDescriptorExhaustionIsNoAttempt(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		b := newFixture(t, d)
-		b.schedule = nil // the first failure is the last
+		b.Schedule = nil // the first failure is the last
 		b.senders[HTTP] = &httpSender{noSockets{}}
 		write(t, d, func(tx *db.Tx) error {
-			_, err := events.NewPublisher(b.now).Publish(t.Context(), tx, events.Origin{Tenant: accounts.Tenant{WorkspaceID: b.endpoint.WorkspaceID, Environment: "test"}}, events.CreditsLow{})
+			_, err := events.NewPublisher(b.Now).Publish(t.Context(), tx, events.Origin{Tenant: accounts.Tenant{WorkspaceID: b.endpoint.WorkspaceID, Environment: "test"}}, events.CreditsLow{})
 			return err
 		})
 		var jobs map[string][]*job
@@ -40,7 +40,7 @@ func TestFileDescriptorExhaustionIsNoAttempt(t *testing.T) {
 				return err
 			}
 			var rows [][]any
-			if rows, jobs, err = b.deliveriesOf(t.Context(), tx, list, b.now()); err != nil {
+			if rows, jobs, err = b.deliveriesOf(t.Context(), tx, list, b.Now()); err != nil {
 				return err
 			}
 			_, err = insertDeliveries.Write(t.Context(), tx, rows)
@@ -50,7 +50,7 @@ func TestFileDescriptorExhaustionIsNoAttempt(t *testing.T) {
 		if err := b.Work(t.Context(), b.endpoint.ID, j).Outcome.(*db.Pending).Wait(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		due, err := b.dueAt(t.Context(), b.endpoint.ID, b.now(), lanes.Key{}, 10)
+		due, err := b.dueAt(t.Context(), b.endpoint.ID, b.Now(), lanes.Key{}, 10)
 		if err != nil || len(due) != 1 || due[0].attempts != 0 || due[0].tries != 0 {
 			t.Errorf("due are %d deliveries (%v)", len(due), err)
 		}

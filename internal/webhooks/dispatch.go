@@ -37,7 +37,7 @@ const inlineBody = 4 << 10
 // live events come first.
 func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int) (lanes.Batch[*job], error) {
 	var none lanes.Batch[*job]
-	e, err := find(ctx, s.db, lane, "")
+	e, err := find(ctx, s.DB, lane, "")
 	if errors.Is(err, db.ErrNotFound) {
 		return none, nil
 	}
@@ -53,7 +53,7 @@ func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int
 			return none, nil
 		}
 	}
-	now := s.now()
+	now := s.Now()
 	jobs, err := s.dueAt(ctx, e.ID, now, after, n)
 	if err != nil || len(jobs) > 0 {
 		return lanes.Batch[*job]{Items: jobs}, err
@@ -62,29 +62,22 @@ func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int
 	if err != nil || fed {
 		return lanes.Batch[*job]{Rescan: fed}, err
 	}
-	err = db.Scan(s.db.QueryRow(ctx, "SELECT min(due_at) FROM deliveries WHERE endpoint_id = $1 AND due_at > $2", e.ID, now.UnixMicro()), &none.Next)
-	if err != nil {
-		return none, fmt.Errorf("read next delivery: %w", err)
-	}
-	return none, nil
+	none.Next, err = db.Value[time.Time](s.DB.QueryRow(ctx, "SELECT min(due_at) FROM deliveries WHERE endpoint_id = $1 AND due_at > $2", e.ID, now.UnixMicro()))
+	return none, db.Wrap(err, "read next delivery")
 }
 
 func (s *Service) dueAt(ctx context.Context, endpointID string, now time.Time, after lanes.Key, n int) ([]*job, error) {
 	// The limit is part of the statement, and has few values: SQLite compiles a
 	// statement again whenever the parameter of a LIMIT is bound.
-	rows, err := s.db.Query(ctx, fmt.Sprintf(`SELECT d.id, d.event_id, d.attempts, d.tries, d.due_at, e.sample, d.type, COALESCE(d.links_at, d.created_at), CASE WHEN length(e.body) <= %d THEN e.body ELSE '' END
+	query := fmt.Sprintf(`SELECT d.id, d.event_id, d.attempts, d.tries, d.due_at, e.sample, d.type, COALESCE(d.links_at, d.created_at), CASE WHEN length(e.body) <= %d THEN e.body ELSE '' END
 		FROM deliveries d JOIN events e ON e.id = d.event_id
-		WHERE d.endpoint_id = $1 AND d.due_at <= $2 AND (d.due_at, d.id) > ($3, $4) ORDER BY d.due_at, d.id LIMIT %d`, inlineBody, n),
-		endpointID, now.UnixMicro(), after.Due, after.ID)
-	jobs, err := db.All(rows, err, func(r db.Row) (*job, error) {
+		WHERE d.endpoint_id = $1 AND d.due_at <= $2 AND (d.due_at, d.id) > ($3, $4) ORDER BY d.due_at, d.id LIMIT %d`, inlineBody, n)
+	jobs, err := db.List(ctx, s.DB, func(r db.Row) (*job, error) {
 		var j job
 		err := r.Scan(&j.id, &j.eventID, &j.attempts, &j.tries, &j.due, &j.sample, &j.typ, &j.linksAt, &j.body)
 		return &j, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read due deliveries: %w", err)
-	}
-	return jobs, nil
+	}, query, endpointID, now.UnixMicro(), after.Due, after.ID)
+	return jobs, db.Wrap(err, "read due deliveries")
 }
 
 // Work makes one attempt and queues its result.
@@ -92,8 +85,7 @@ func (s *Service) Work(ctx context.Context, lane string, j *job) lanes.Result {
 	t, err := s.target(ctx, lane)
 	if err != nil {
 		slog.Warn("failed to read an endpoint; retrying", "endpoint", lane, "delivery", j.id, "err", err)
-		lanes.Backoff(ctx)
-		return lanes.Result{Outcome: db.Written}
+		return lanes.Retry(ctx)
 	}
 	if t == nil || t.Status != Active || t.DeletedAt != nil {
 		return lanes.Result{Healthy: true, Outcome: db.Written} // the next scan holds or discards it
@@ -101,14 +93,12 @@ func (s *Service) Work(ctx context.Context, lane string, j *job) lanes.Result {
 	r, err := s.attempt(ctx, t, j)
 	if err != nil {
 		slog.Warn("failed to attempt a delivery; retrying", "endpoint", lane, "delivery", j.id, "err", err)
-		lanes.Backoff(ctx)
+		return lanes.Retry(ctx)
+	}
+	// No attempt was made if the tunnel is disconnected. If this side aborted it, it isn't the
+	// endpoint's failure.
+	if r == nil || r.attempt.Status == 0 && ctx.Err() != nil {
 		return lanes.Result{Outcome: db.Written}
-	}
-	if r == nil {
-		return lanes.Result{Outcome: db.Written} // the tunnel is disconnected: no attempt was made
-	}
-	if r.attempt.Status == 0 && ctx.Err() != nil {
-		return lanes.Result{Outcome: db.Written} // aborted on this side: not the endpoint's failure
 	}
 	s.counts.observe(r)
 	// The result is queued as long as the store is unavailable: the attempt must
@@ -121,7 +111,7 @@ func (s *Service) target(ctx context.Context, id string) (*target, error) {
 	if t := s.targets.get(id); t != nil {
 		return t, nil
 	}
-	e, err := find(ctx, s.db, id, "")
+	e, err := find(ctx, s.DB, id, "")
 	if errors.Is(err, db.ErrNotFound) {
 		return nil, nil
 	}
@@ -130,7 +120,7 @@ func (s *Service) target(ctx context.Context, id string) (*target, error) {
 	}
 	var origin *Endpoint
 	if e.Mirrors != "" {
-		if origin, err = find(ctx, s.db, e.Mirrors, ""); err != nil {
+		if origin, err = find(ctx, s.DB, e.Mirrors, ""); err != nil {
 			return nil, err
 		}
 	}

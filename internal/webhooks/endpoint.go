@@ -1,8 +1,8 @@
 package webhooks
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -111,9 +111,7 @@ func secretContext(endpointID string) string { return "endpoint " + endpointID }
 
 // Create stores a new endpoint and returns its secret, which is shown only once.
 func (s *Service) Create(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint) (secret string, err error) {
-	if e.Kind == "" {
-		e.Kind = HTTP
-	}
+	e.Kind = cmp.Or(e.Kind, HTTP)
 	if err := s.check(e); err != nil {
 		return "", err
 	}
@@ -121,9 +119,8 @@ func (s *Service) Create(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endp
 	if err := accounts.LockWorkspace(ctx, tx, e.WorkspaceID); err != nil {
 		return "", err
 	}
-	var n int
-	err = tx.QueryRow(ctx, "SELECT count(*) FROM endpoints WHERE workspace_id = $1 AND environment = $2 AND deleted_at IS NULL",
-		e.WorkspaceID, e.Environment).Scan(&n)
+	n, err := db.Value[int](tx.QueryRow(ctx, "SELECT count(*) FROM endpoints WHERE workspace_id = $1 AND environment = $2 AND deleted_at IS NULL",
+		e.WorkspaceID, e.Environment))
 	if err != nil {
 		return "", err
 	}
@@ -133,8 +130,8 @@ func (s *Service) Create(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endp
 	secret = webhook.NewSecret()
 	e.ID = ids.New(ids.Endpoint)
 	e.Status = Active
-	e.CreatedAt, e.CreatedBy = s.now(), by.Name
-	e.secret, e.SecretHint = s.ring.Seal([]byte(secret), secretContext(e.ID)), hint(secret)
+	e.CreatedAt, e.CreatedBy = s.Now(), by.Name
+	e.secret, e.SecretHint = s.Ring.Seal([]byte(secret), secretContext(e.ID)), hint(secret)
 	_, err = tx.Exec(ctx, db.Insert("endpoints", "id, workspace_id, environment, project, kind, url, events, description, status, secret, secret_hint, mirrors, created_at, created_by"),
 		e.ID, e.WorkspaceID, e.Environment, db.OrNull(e.Project), e.Kind, db.OrNull(e.URL), db.JSON(e.Events), e.Description, e.Status,
 		e.secret, e.SecretHint, db.OrNull(e.Mirrors), e.CreatedAt.UnixMicro(), e.CreatedBy)
@@ -152,7 +149,7 @@ func (s *Service) check(e *Endpoint) error {
 		if e.URL == "" {
 			return fault.Missing("url", "url must be the https:// address that receives deliveries.")
 		}
-		if _, err := s.guard.CheckURL("url", e.URL); err != nil {
+		if _, err := s.Guard.CheckURL("url", e.URL); err != nil {
 			return err
 		}
 		// Attempts record the URL.
@@ -160,10 +157,7 @@ func (s *Service) check(e *Endpoint) error {
 			return fault.Invalid("url", "The URL contains something that looks like an API key, which must not be stored. Remove it from the URL.")
 		}
 	}
-	if err := events.CheckPatterns("events", e.Events); err != nil {
-		return err
-	}
-	return checkDescription(e.Description)
+	return cmp.Or(events.CheckPatterns("events", e.Events), checkDescription(e.Description))
 }
 
 func checkDescription(text string) error {
@@ -185,7 +179,7 @@ type loggedAction struct {
 
 func (s *Service) log(ctx context.Context, tx *db.Tx, by audit.Actor, a loggedAction) error {
 	e := a.endpoint
-	return by.Log(ctx, tx, audit.Action{Tenant: e.Tenant, Project: e.Project, Action: a.name, Target: e.ID}, a.detail, s.now())
+	return by.Log(ctx, tx, audit.Action{Tenant: e.Tenant, Project: e.Project, Action: a.name, Target: e.ID}, a.detail, s.Now())
 }
 
 // Get returns a visible endpoint that was not deleted.
@@ -203,10 +197,7 @@ func (s *Service) get(ctx context.Context, q db.Querier, vis visibility.Filter, 
 	if err == nil && (!e.visible(vis) || e.DeletedAt != nil) {
 		err = db.ErrNotFound
 	}
-	if errors.Is(err, db.ErrNotFound) {
-		return nil, fault.NoSuch("webhook endpoint", id)
-	}
-	return e, err
+	return e, db.OrNoSuch(err, "webhook endpoint", id)
 }
 
 // visible reports whether the filter selects the endpoint.
@@ -255,8 +246,10 @@ func (s *Service) List(ctx context.Context, q db.Querier, vis visibility.Filter,
 	if !tunnels {
 		search.Where.Add("kind =", string(HTTP))
 	}
-	return db.Find(ctx, q, search, page, db.Record[*Endpoint]{Scan: scanEndpoint, ID: func(e *Endpoint) string { return e.ID }})
+	return db.Find(ctx, q, search, page, endpointRecord)
 }
+
+var endpointRecord = db.Record[*Endpoint]{Scan: scanEndpoint, ID: func(e *Endpoint) string { return e.ID }}
 
 // Update stores a changed URL, subscription or description. Later attempts use it.
 // Earlier events keep their deliveries.
@@ -276,12 +269,8 @@ func (s *Service) Update(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endp
 			return fault.Param(fault.InvalidState, "events", "This tunnel gets the events of %s. Change the events of that endpoint.", e.Mirrors)
 		}
 	}
-	list, err := json.Marshal(e.Events)
-	if err != nil {
-		return err
-	}
 	if _, err := tx.Exec(ctx, "UPDATE endpoints SET url = $2, events = $3, description = $4 WHERE id = $1",
-		e.ID, db.OrNull(e.URL), string(list), e.Description); err != nil {
+		e.ID, db.OrNull(e.URL), db.JSON(e.Events), e.Description); err != nil {
 		return err
 	}
 	tx.Signal(signalEndpoint, e.ID)
@@ -291,7 +280,7 @@ func (s *Service) Update(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endp
 // Delete deletes an endpoint and the tunnels that mirror it. Undelivered deliveries
 // are discarded; the history stays readable.
 func (s *Service) Delete(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint) error {
-	now := s.now()
+	now := s.Now()
 	e.DeletedAt = &now
 	if _, err := tx.Exec(ctx, `UPDATE endpoints SET deleted_at = $2, chore = NULL, old_secret = NULL, old_secret_until = NULL WHERE id = $1`,
 		e.ID, now.UnixMicro()); err != nil {
@@ -313,7 +302,7 @@ func (s *Service) Delete(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endp
 // RotateSecret returns a new secret, which is shown only once. During the grace
 // period, Service-Signature uses the old one and webhook-signature has both.
 func (s *Service) RotateSecret(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint, grace time.Duration) (secret string, err error) {
-	now := s.now()
+	now := s.Now()
 	if grace < 0 || grace > MaxSecretGrace {
 		return "", fault.Invalid("grace_period_seconds", "grace_period_seconds must be from 0 to %d.", int(MaxSecretGrace.Seconds()))
 	}
@@ -329,7 +318,7 @@ func (s *Service) RotateSecret(ctx context.Context, tx *db.Tx, by audit.Actor, e
 	if grace > 0 {
 		e.oldSecret, e.OldSecretUntil = old, &until
 	}
-	e.secret, e.SecretHint = s.ring.Seal([]byte(secret), secretContext(e.ID)), hint(secret)
+	e.secret, e.SecretHint = s.Ring.Seal([]byte(secret), secretContext(e.ID)), hint(secret)
 	if _, err := tx.Exec(ctx, "UPDATE endpoints SET secret = $2, secret_hint = $3, old_secret = $4, old_secret_until = $5 WHERE id = $1",
 		e.ID, e.secret, e.SecretHint, db.OrNull(e.oldSecret), db.Micros(e.OldSecretUntil)); err != nil {
 		return "", err
@@ -340,7 +329,7 @@ func (s *Service) RotateSecret(ctx context.Context, tx *db.Tx, by audit.Actor, e
 
 // EndGrace ends the grace period of the old secret.
 func (s *Service) EndGrace(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint) error {
-	if !e.inGrace(s.now()) {
+	if !e.inGrace(s.Now()) {
 		return nil
 	}
 	if e.Mirrors != "" {
@@ -378,11 +367,11 @@ func (s *Service) SendTest(ctx context.Context, tx *db.Tx, by audit.Actor, e *En
 	if e.Project != "" {
 		project = e.Project // it gets no others
 	}
-	event, err := s.publisher.StoreSample(ctx, tx, events.Origin{Tenant: e.Tenant, Project: project}, t)
+	event, err := s.Publisher.StoreSample(ctx, tx, events.Origin{Tenant: e.Tenant, Project: project}, t)
 	if err != nil {
 		return nil, err
 	}
-	d := newDelivery(e, event.ID, event.Type, event.CreatedAt, s.now())
+	d := newDelivery(e, event.ID, event.Type, event.CreatedAt, s.Now())
 	if _, err := insertDeliveries.Write(ctx, tx, [][]any{d.row()}); err != nil {
 		return nil, fmt.Errorf("store delivery: %w", err)
 	}

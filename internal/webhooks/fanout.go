@@ -72,7 +72,7 @@ func (s *Service) runFanout(ctx context.Context) {
 // are only marked.
 func (s *Service) fanOut(ctx context.Context, n int, behind bool) (took, made int, err error) {
 	if !behind {
-		found, err := events.HasPending(ctx, s.db)
+		found, err := events.HasPending(ctx, s.DB)
 		if err != nil || !found {
 			return 0, 0, err
 		}
@@ -81,8 +81,8 @@ func (s *Service) fanOut(ctx context.Context, n int, behind bool) (took, made in
 	if behind {
 		inline = 0
 	}
-	now := s.now()
-	err = s.db.Write(ctx, func(tx *db.Tx) error {
+	now := s.Now()
+	err = s.DB.Write(ctx, func(tx *db.Tx) error {
 		list, err := events.TakePending(ctx, tx, n, inline)
 		if err != nil {
 			return err
@@ -155,13 +155,9 @@ func (s *Service) deliveriesOf(ctx context.Context, tx *db.Tx, list []events.Pen
 // locked until their deliveries are stored: an endpoint that is resumed in between
 // would never find the deliveries held for it.
 func subscribers(ctx context.Context, tx *db.Tx, t accounts.Tenant) ([]*Endpoint, error) {
-	rows, err := tx.Query(ctx, "SELECT "+endpointColumns+" FROM endpoints WHERE workspace_id = $1 AND environment = $2 AND deleted_at IS NULL ORDER BY id"+tx.Share("endpoints"),
+	list, err := db.List(ctx, tx, scanEndpoint, "SELECT "+endpointColumns+" FROM endpoints WHERE workspace_id = $1 AND environment = $2 AND deleted_at IS NULL ORDER BY id"+tx.Share("endpoints"),
 		t.WorkspaceID, t.Environment)
-	list, err := db.All(rows, err, scanEndpoint)
-	if err != nil {
-		return nil, fmt.Errorf("read endpoints: %w", err)
-	}
-	return list, nil
+	return list, db.Wrap(err, "read endpoints")
 }
 
 // Subscribers returns the endpoints that get an event of the origin, including

@@ -41,10 +41,10 @@ func TestLinksStayTheSameUntilReplay(t *testing.T) {
 		ctx := t.Context()
 		s, sent := newService(t, d), &recorder{}
 		now := time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)
-		s.now = func() time.Time { return now }
-		s.schedule = slices.Repeat([]time.Duration{time.Minute}, 10)
+		s.Now = func() time.Time { return now }
+		s.Schedule = slices.Repeat([]time.Duration{time.Minute}, 10)
 		s.senders[HTTP] = sent
-		s.link = func(t accounts.Tenant, sha256, name string, expires time.Time) string {
+		s.Link = func(t accounts.Tenant, sha256, name string, expires time.Time) string {
 			return fmt.Sprintf("https://api.example.com/%s/%s/%s/%s?expires=%d", t.WorkspaceID, t.Environment, sha256, name, expires.Unix())
 		}
 		w := &accounts.Workspace{Name: "w"}
@@ -59,7 +59,7 @@ func TestLinksStayTheSameUntilReplay(t *testing.T) {
 			if _, err := s.Create(ctx, tx, system, e); err != nil {
 				return err
 			}
-			_, err := events.NewPublisher(s.now).Publish(ctx, tx, events.Origin{Tenant: w.In(accounts.Test)},
+			_, err := events.NewPublisher(s.Now).Publish(ctx, tx, events.Origin{Tenant: w.In(accounts.Test)},
 				events.VideoRender{ID: "video_1", Status: "completed", URL: &ref, URLExpiresAt: &zero})
 			return err
 		})

@@ -33,7 +33,7 @@ func TestEventDeliveriesAreFoundByEventID(t *testing.T) {
 				ends = append(ends, e)
 			}
 			var err error
-			list, err = s.publisher.PublishAll(ctx, tx, events.Origin{Tenant: w.In(accounts.Test)}, events.KeyRevoked{}, events.KeyRevoked{})
+			list, err = s.Publisher.PublishAll(ctx, tx, events.Origin{Tenant: w.In(accounts.Test)}, events.KeyRevoked{}, events.KeyRevoked{})
 			if err != nil {
 				return err
 			}

@@ -58,10 +58,10 @@ func (s *Service) Collect(out chan<- prometheus.Metric) {
 
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
-	now := s.now()
+	now := s.Now()
 	var due, paused, fresh int64
 	var oldest *int64
-	err := s.db.QueryRow(ctx, `SELECT (SELECT count(*) FROM endpoints WHERE status = 'paused' AND kind = 'http' AND deleted_at IS NULL),
+	err := s.DB.QueryRow(ctx, `SELECT (SELECT count(*) FROM endpoints WHERE status = 'paused' AND kind = 'http' AND deleted_at IS NULL),
 		(SELECT count(*) FROM new_events), count(*), min(due_at) FROM deliveries WHERE due_at <= $1`, now.UnixMicro()).Scan(&paused, &fresh, &due, &oldest)
 	if err != nil {
 		slog.Warn("failed to read webhook metrics", "err", err)

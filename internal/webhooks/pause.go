@@ -36,7 +36,7 @@ func (s *Service) Pause(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpo
 }
 
 func (s *Service) pause(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint, reason string) error {
-	now := s.now()
+	now := s.Now()
 	e.Status, e.PausedReason, e.PausedAt = Paused, reason, &now
 	if e.chore == choreDeliver {
 		e.chore = "" // deliveries that are still held stay held
@@ -76,7 +76,7 @@ func (s *Service) pauseFailed(ctx context.Context, tx *db.Tx, r *result) error {
 	if err := s.pause(ctx, tx, system, e, PausedFailed); err != nil {
 		return err
 	}
-	return s.outbox.EnqueueAdmins(ctx, tx, e.WorkspaceID, fmt.Sprintf("paused %s %d", e.ID, e.PausedAt.UnixMicro()), func(workspace string) mail.Data {
+	return s.Outbox.EnqueueAdmins(ctx, tx, e.WorkspaceID, fmt.Sprintf("paused %s %d", e.ID, e.PausedAt.UnixMicro()), func(workspace string) mail.Data {
 		return mail.EndpointPaused{Workspace: workspace, WorkspaceID: e.WorkspaceID, Environment: string(e.Environment), EndpointID: e.ID, URL: e.URL,
 			Description: e.Description, LastError: r.attempt.Error, Attempts: int(r.job.tries) + 1, PausedAt: *e.PausedAt}
 	})
@@ -134,12 +134,12 @@ func (s *Service) applyStatus(ctx context.Context, tx *db.Tx, e *Endpoint) error
 	if _, err := s.applyStatusBatch(ctx, tx, e); err != nil {
 		return err
 	}
-	return lanes.Enqueue(ctx, tx, Queue, map[string]time.Time{e.ID: s.now()})
+	return lanes.Enqueue(ctx, tx, Queue, map[string]time.Time{e.ID: s.Now()})
 }
 
 // applyStatusInLane is applyStatusBatch in its own transaction.
 func (s *Service) applyStatusInLane(ctx context.Context, endpointID string) (more bool, err error) {
-	err = s.db.Write(ctx, func(tx *db.Tx) error {
+	err = s.DB.Write(ctx, func(tx *db.Tx) error {
 		e, err := find(ctx, tx, endpointID, tx.Lock("endpoints"))
 		if err != nil {
 			return err
@@ -159,7 +159,7 @@ const (
 // anything else is held, also if the endpoint was paused again: until it is done it
 // covers all held deliveries.
 func (s *Service) applyStatusBatch(ctx context.Context, tx *db.Tx, e *Endpoint) (more bool, err error) {
-	now := s.now().UnixMicro()
+	now := s.Now().UnixMicro()
 	discard := func(where, reason string) deliveryChange {
 		return deliveryChange{"status = 'discarded', reason = $3, due_at = NULL, finished_at = $4", where, []any{reason, now}}
 	}
@@ -205,15 +205,11 @@ type deliveryChange struct {
 func (c deliveryChange) apply(ctx context.Context, tx *db.Tx, e *Endpoint) (more bool, err error) {
 	n, err := tx.Exec(ctx, "UPDATE deliveries SET "+c.set+" WHERE id IN (SELECT id FROM deliveries WHERE endpoint_id = $1 AND "+c.where+" ORDER BY id LIMIT $2"+tx.Lock("deliveries")+")",
 		append([]any{e.ID, int64(statusBatch)}, c.args...)...)
-	if err != nil {
-		return false, fmt.Errorf("change deliveries: %w", err)
-	}
-	return n == statusBatch, nil
+	return n == statusBatch, db.Wrap(err, "change deliveries")
 }
 
 // HeldCount counts the held deliveries of an endpoint, up to a bound.
-func (s *Service) HeldCount(ctx context.Context, q db.Querier, endpointID string, bound int) (n int, err error) {
-	err = q.QueryRow(ctx, "SELECT count(*) FROM (SELECT 1 FROM deliveries WHERE endpoint_id = $1 AND status = 'held' LIMIT $2) AS held",
-		endpointID, int64(bound)).Scan(&n)
-	return n, err
+func (s *Service) HeldCount(ctx context.Context, q db.Querier, endpointID string, bound int) (int, error) {
+	return db.Value[int](q.QueryRow(ctx, "SELECT count(*) FROM (SELECT 1 FROM deliveries WHERE endpoint_id = $1 AND status = 'held' LIMIT $2) AS held",
+		endpointID, int64(bound)))
 }

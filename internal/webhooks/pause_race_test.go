@@ -22,7 +22,7 @@ func TestDeliveredDuringPauseStaysSucceeded(t *testing.T) {
 		} {
 			b := newFixture(t, d)
 			list := b.arrive(1)
-			b.now = func() time.Time { return time.Now().Add(2 * keepRows) }
+			b.Now = func() time.Time { return time.Now().Add(2 * keepRows) }
 			ended := make(chan error, 1)
 			write(t, d, func(tx *db.Tx) error {
 				if _, err := tx.Exec(t.Context(), "UPDATE deliveries SET status = 'succeeded', due_at = NULL WHERE id = $1", list[0]); err != nil {

@@ -42,7 +42,7 @@ func newFixture(t *testing.T, d *db.DB) *fixture {
 // change applies a change to the current endpoint.
 func (b *fixture) change(do func(tx *db.Tx, e *Endpoint) error) {
 	b.t.Helper()
-	write(b.t, b.db, func(tx *db.Tx) error {
+	write(b.t, b.DB, func(tx *db.Tx) error {
 		e, err := b.GetLocked(b.t.Context(), tx, visibility.Filter{Tenant: b.endpoint.Tenant}, b.endpoint.ID)
 		if err != nil {
 			return err
@@ -91,7 +91,7 @@ func (b *fixture) runChores() {
 // are counts deliveries by state.
 func (b *fixture) are(when string, list []string, want map[State]int) {
 	b.t.Helper()
-	rows, err := b.db.Query(b.t.Context(), "SELECT "+deliveryColumns+" FROM deliveries WHERE endpoint_id = $1 ORDER BY id", b.endpoint.ID)
+	rows, err := b.DB.Query(b.t.Context(), "SELECT "+deliveryColumns+" FROM deliveries WHERE endpoint_id = $1 ORDER BY id", b.endpoint.ID)
 	all, err := db.All(rows, err, scanDelivery)
 	if err != nil {
 		b.t.Fatal(err)

@@ -33,19 +33,18 @@ const (
 )
 
 // RowsBefore is the time before which rows are deleted.
-func (s *Service) RowsBefore() time.Time { return s.now().Add(-keepRows) }
+func (s *Service) RowsBefore() time.Time { return s.Now().Add(-keepRows) }
 
 // oldRows returns the arguments of a query for old deliveries: the ID before which
 // they are old, and the time for isKept.
 func (s *Service) oldRows() []any {
-	return []any{ids.Floor(ids.Delivery, s.RowsBefore()), s.now().Add(-keepExpired).UnixMicro()}
+	return []any{ids.Floor(ids.Delivery, s.RowsBefore()), s.Now().Add(-keepExpired).UnixMicro()}
 }
 
 // DropBefore is the time before which whole partitions can be dropped: none of their
 // deliveries is kept.
 func (s *Service) DropBefore(ctx context.Context) (time.Time, error) {
-	var first string
-	err := s.db.QueryRow(ctx, "SELECT id FROM deliveries WHERE id < $1 AND "+isKept+" ORDER BY id LIMIT 1", s.oldRows()...).Scan(&first)
+	first, err := db.Value[string](s.DB.QueryRow(ctx, "SELECT id FROM deliveries WHERE id < $1 AND "+isKept+" ORDER BY id LIMIT 1", s.oldRows()...))
 	if errors.Is(err, db.ErrNotFound) {
 		return s.RowsBefore(), nil
 	}
@@ -84,16 +83,14 @@ func (s *Service) Purges() []retention.Purge {
 // longHeld returns the endpoints whose oldest held delivery is older than before, with
 // that delivery's event time.
 func (s *Service) longHeld(ctx context.Context, q db.Querier, before time.Time, more string) (map[*Endpoint]time.Time, error) {
-	rows, err := q.Query(ctx, "SELECT "+endpointColumns+" FROM endpoints WHERE status = 'paused' AND deleted_at IS NULL"+more+" ORDER BY id")
-	paused, err := db.All(rows, err, scanEndpoint)
+	paused, err := db.List(ctx, q, scanEndpoint, "SELECT "+endpointColumns+" FROM endpoints WHERE status = 'paused' AND deleted_at IS NULL"+more+" ORDER BY id")
 	if err != nil {
 		return nil, err
 	}
 	out := map[*Endpoint]time.Time{}
 	for _, e := range paused {
-		var oldest time.Time
-		err := db.Scan(q.QueryRow(ctx, `SELECT min(event_at) FROM (SELECT event_at FROM deliveries WHERE endpoint_id = $1 AND status = 'held'
-			ORDER BY id LIMIT 100) AS oldest`, e.ID), &oldest)
+		oldest, err := db.Value[time.Time](q.QueryRow(ctx, `SELECT min(event_at) FROM (SELECT event_at FROM deliveries
+			WHERE endpoint_id = $1 AND status = 'held' ORDER BY id LIMIT 100) AS oldest`, e.ID))
 		if err != nil {
 			return nil, err
 		}
@@ -107,7 +104,7 @@ func (s *Service) longHeld(ctx context.Context, q db.Querier, before time.Time, 
 // expireHeld discards deliveries that were held too long. It locks them: a resume at
 // the same time must win.
 func (s *Service) expireHeld(ctx context.Context, tx *db.Tx, n int64) (total int64, err error) {
-	before := s.now().Add(-heldLife)
+	before := s.Now().Add(-heldLife)
 	late, err := s.longHeld(ctx, tx, before, "")
 	if err != nil {
 		return 0, err
@@ -115,7 +112,7 @@ func (s *Service) expireHeld(ctx context.Context, tx *db.Tx, n int64) (total int
 	for e := range late {
 		done, err := tx.Exec(ctx, `UPDATE deliveries SET status = 'discarded', reason = $2, finished_at = $3 WHERE id IN
 			(SELECT id FROM deliveries WHERE endpoint_id = $1 AND status = 'held' AND event_at < $4 ORDER BY id LIMIT $5`+tx.Lock("deliveries")+`)`,
-			e.ID, DiscardedExpired, s.now().UnixMicro(), before.UnixMicro(), n-total)
+			e.ID, DiscardedExpired, s.Now().UnixMicro(), before.UnixMicro(), n-total)
 		if err != nil {
 			return 0, fmt.Errorf("expire held deliveries of %s: %w", e.ID, err)
 		}
@@ -131,13 +128,13 @@ func (s *Service) expireHeld(ctx context.Context, tx *db.Tx, n int64) (total int
 func (s *Service) expireLate(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
 	return tx.Exec(ctx, `UPDATE deliveries SET status = 'discarded', reason = $2, due_at = NULL, finished_at = $3 WHERE id IN
 		(SELECT id FROM deliveries WHERE id < $1 AND `+isUnfinished+` ORDER BY id LIMIT $4`+tx.Lock("deliveries")+`)`,
-		ids.Floor(ids.Delivery, s.RowsBefore()), DiscardedExpired, s.now().UnixMicro(), n)
+		ids.Floor(ids.Delivery, s.RowsBefore()), DiscardedExpired, s.Now().UnixMicro(), n)
 }
 
 // warnHeld emails the admins of endpoints whose held deliveries expire within a week,
 // once per pause.
 func (s *Service) warnHeld(ctx context.Context, tx *db.Tx, _ int64) (int64, error) {
-	late, err := s.longHeld(ctx, tx, s.now().Add(warnBefore-heldLife), " AND warned_at IS NULL AND kind = 'http'")
+	late, err := s.longHeld(ctx, tx, s.Now().Add(warnBefore-heldLife), " AND warned_at IS NULL AND kind = 'http'")
 	if err != nil {
 		return 0, err
 	}
@@ -146,14 +143,14 @@ func (s *Service) warnHeld(ctx context.Context, tx *db.Tx, _ int64) (int64, erro
 		if err != nil {
 			return 0, err
 		}
-		err = s.outbox.EnqueueAdmins(ctx, tx, e.WorkspaceID, fmt.Sprintf("held %s %d", e.ID, e.PausedAt.UnixMicro()), func(workspace string) mail.Data {
+		err = s.Outbox.EnqueueAdmins(ctx, tx, e.WorkspaceID, fmt.Sprintf("held %s %d", e.ID, e.PausedAt.UnixMicro()), func(workspace string) mail.Data {
 			return mail.HeldExpiring{Workspace: workspace, WorkspaceID: e.WorkspaceID, Environment: string(e.Environment), EndpointID: e.ID, URL: e.URL,
 				Held: int64(held), OldestAt: oldest, ExpiresAt: oldest.Add(heldLife)}
 		})
 		if err != nil {
 			return 0, err
 		}
-		if _, err := tx.Exec(ctx, "UPDATE endpoints SET warned_at = $2 WHERE id = $1", e.ID, s.now().UnixMicro()); err != nil {
+		if _, err := tx.Exec(ctx, "UPDATE endpoints SET warned_at = $2 WHERE id = $1", e.ID, s.Now().UnixMicro()); err != nil {
 			return 0, err
 		}
 	}
@@ -162,8 +159,7 @@ func (s *Service) warnHeld(ctx context.Context, tx *db.Tx, _ int64) (int64, erro
 
 // purgeDeleted deletes the rows of deleted endpoints once nothing refers to them.
 func (s *Service) purgeDeleted(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
-	rows, err := tx.Query(ctx, "SELECT id FROM endpoints WHERE deleted_at < $1 ORDER BY id LIMIT $2", s.RowsBefore().UnixMicro(), n)
-	gone, err := db.Strings(rows, err)
+	gone, err := db.List(ctx, tx, db.Value[string], "SELECT id FROM endpoints WHERE deleted_at < $1 ORDER BY id LIMIT $2", s.RowsBefore().UnixMicro(), n)
 	if err != nil {
 		return 0, err
 	}

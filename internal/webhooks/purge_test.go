@@ -18,12 +18,12 @@ func (b *fixture) keep() {
 		b.t.Fatal(err)
 	}
 	for _, p := range []db.Partitioned{Attempts, Deliveries} {
-		if err := p.Drop(b.t.Context(), b.db, before); err != nil {
+		if err := p.Drop(b.t.Context(), b.DB, before); err != nil {
 			b.t.Fatal(err)
 		}
 	}
 	for _, p := range b.Purges() {
-		write(b.t, b.db, func(tx *db.Tx) error {
+		write(b.t, b.DB, func(tx *db.Tx) error {
 			_, err := p.Run(b.t.Context(), tx, 1000)
 			return err
 		})
@@ -45,12 +45,12 @@ func TestUnfinishedDeliveriesExpireVisibly(t *testing.T) {
 		done, pending, retrying := b.arrive(2), b.arrive(2), b.arrive(2)
 		write(t, d, func(tx *db.Tx) error {
 			for _, id := range done {
-				if _, err := tx.Exec(t.Context(), "UPDATE deliveries SET status = 'succeeded', due_at = NULL, finished_at = $2 WHERE id = $1", id, b.now().UnixMicro()); err != nil {
+				if _, err := tx.Exec(t.Context(), "UPDATE deliveries SET status = 'succeeded', due_at = NULL, finished_at = $2 WHERE id = $1", id, b.Now().UnixMicro()); err != nil {
 					return err
 				}
 			}
 			for _, id := range retrying {
-				if _, err := tx.Exec(t.Context(), "UPDATE deliveries SET status = 'retrying', due_at = $2 WHERE id = $1", id, b.now().Add(time.Hour).UnixMicro()); err != nil {
+				if _, err := tx.Exec(t.Context(), "UPDATE deliveries SET status = 'retrying', due_at = $2 WHERE id = $1", id, b.Now().Add(time.Hour).UnixMicro()); err != nil {
 					return err
 				}
 			}
@@ -61,7 +61,7 @@ func TestUnfinishedDeliveriesExpireVisibly(t *testing.T) {
 		held := other.arrive(2)
 		turn := func(to time.Duration) {
 			at := func() time.Time { return time.Now().Add(to) }
-			b.now, other.now = at, at
+			b.Now, other.Now = at, at
 		}
 
 		turn(36 * day)
@@ -95,7 +95,7 @@ func TestResumedDeliveriesDoNotExpire(t *testing.T) {
 		b := newFixture(t, d)
 		b.pause()
 		held := b.arrive(1)
-		b.now = func() time.Time { return time.Now().Add(heldLife + time.Hour) }
+		b.Now = func() time.Time { return time.Now().Add(heldLife + time.Hour) }
 		expired := make(chan error, 1)
 		b.change(func(tx *db.Tx, e *Endpoint) error {
 			if err := b.Resume(t.Context(), tx, system, e, false); err != nil {

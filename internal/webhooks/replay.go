@@ -1,6 +1,7 @@
 package webhooks
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ func (s *Service) ReplayDelivery(ctx context.Context, tx *db.Tx, by audit.Actor,
 	if err != nil {
 		return nil, err
 	}
-	now := s.now()
+	now := s.Now()
 	if now.Sub(d.EventAt) > ReplayWindow {
 		return nil, outsideWindow("")
 	}
@@ -129,21 +130,20 @@ func scanReplay(r db.Row) (*Replay, error) {
 func (s *Service) StartReplay(ctx context.Context, tx *db.Tx, by audit.Actor, vis visibility.Filter, p *Replay) error {
 	// The lock keeps the endpoint from being paused, and another replay from starting.
 	e, err := find(ctx, tx, p.EndpointID, tx.Lock("endpoints"))
-	if errors.Is(err, db.ErrNotFound) || err == nil && !e.visible(vis) {
-		return fault.NoSuch("webhook endpoint", p.EndpointID)
+	if err == nil && !e.visible(vis) {
+		err = db.ErrNotFound
 	}
 	if err != nil {
-		return err
+		return db.OrNoSuch(err, "webhook endpoint", p.EndpointID)
 	}
 	if err := replayable(e); err != nil {
 		return err
 	}
-	now := s.now()
+	now := s.Now()
 	if err := p.validate(now); err != nil {
 		return err
 	}
-	var running string
-	err = tx.QueryRow(ctx, "SELECT id FROM replays WHERE endpoint_id = $1 AND status = 'running' LIMIT 1", e.ID).Scan(&running)
+	running, err := db.Value[string](tx.QueryRow(ctx, "SELECT id FROM replays WHERE endpoint_id = $1 AND status = 'running' LIMIT 1", e.ID))
 	if err == nil {
 		return fault.New(fault.Conflict, "Replay %[1]s of this endpoint is still running. Wait until it has ended (GET /v1/replays/%[1]s), or pause the endpoint to stop it.", running)
 	}
@@ -153,10 +153,12 @@ func (s *Service) StartReplay(ctx context.Context, tx *db.Tx, by audit.Actor, vi
 	p.ID, p.State, p.CreatedAt = ids.New(ids.Replay), ReplayRunning, now
 	p.Tenant = e.Tenant
 	// Counted outside the transaction: a long count must not block other writes.
-	if p.Total, err = s.countReplay(ctx, s.db, e, p); err != nil {
+	if p.Total, err = s.countReplay(ctx, s.DB, e, p); err != nil {
 		return fmt.Errorf("count replay: %w", err)
 	}
-	if err := insertReplay(ctx, tx, p); err != nil {
+	if _, err = tx.Exec(ctx, db.Insert("replays", replayColumns),
+		p.ID, p.EndpointID, p.WorkspaceID, p.Environment, p.State, p.Mode, db.JSON(p.Types), p.NewIDs,
+		p.Since.UnixMicro(), p.Until.UnixMicro(), "", p.Total, 0, p.CreatedAt.UnixMicro(), nil); err != nil {
 		return fmt.Errorf("store replay: %w", err)
 	}
 	if err := lanes.Enqueue(ctx, tx, Queue, map[string]time.Time{e.ID: now}); err != nil {
@@ -170,9 +172,7 @@ func (p *Replay) validate(now time.Time) error {
 	if p.Until.IsZero() {
 		p.Until = now.Add(time.Microsecond) // it is exclusive
 	}
-	if p.Mode == "" {
-		p.Mode = ReplayFailed
-	}
+	p.Mode = cmp.Or(p.Mode, ReplayFailed)
 	if p.Types == nil {
 		p.Types = []events.Type{}
 	}
@@ -189,22 +189,12 @@ func (p *Replay) validate(now time.Time) error {
 	return nil
 }
 
-func insertReplay(ctx context.Context, tx *db.Tx, p *Replay) error {
-	_, err := tx.Exec(ctx, db.Insert("replays", replayColumns),
-		p.ID, p.EndpointID, p.WorkspaceID, p.Environment, p.State, p.Mode, db.JSON(p.Types), p.NewIDs,
-		p.Since.UnixMicro(), p.Until.UnixMicro(), "", p.Total, 0, p.CreatedAt.UnixMicro(), nil)
-	return err
-}
-
 // GetReplay returns a visible replay.
 func (s *Service) GetReplay(ctx context.Context, q db.Querier, vis visibility.Filter, id string) (*Replay, error) {
 	search := db.Search{Table: "replays", Columns: replayColumns, Where: vis.InEnvironment()}
 	visibleByEndpoint(&search.Where, vis)
 	p, err := db.FindOne(ctx, q, search, id, scanReplay)
-	if errors.Is(err, db.ErrNotFound) {
-		return nil, fault.NoSuch("replay", id)
-	}
-	return p, err
+	return p, db.OrNoSuch(err, "replay", id)
 }
 
 // ListReplays returns a page of a visible endpoint's replays.
@@ -218,7 +208,7 @@ func (s *Service) ListReplays(ctx context.Context, q db.Querier, vis visibility.
 // stopReplays stops the replays of an endpoint that was paused or deleted.
 func (s *Service) stopReplays(ctx context.Context, tx *db.Tx, endpointID string) error {
 	_, err := tx.Exec(ctx, "UPDATE replays SET status = $2, finished_at = $3 WHERE endpoint_id = $1 AND status = 'running'",
-		endpointID, ReplayStopped, s.now().UnixMicro())
+		endpointID, ReplayStopped, s.Now().UnixMicro())
 	return err
 }
 
@@ -237,12 +227,12 @@ func (p *Replay) candidates(e *Endpoint) string {
 		return `FROM events c WHERE c.workspace_id = $1 AND c.environment = $6 AND c.created_at >= $2 AND c.created_at < $3 AND c.id > $4 AND c.id < $5
 			AND NOT c.sample` + project
 	case ReplayFailed:
-		return `FROM deliveries c WHERE c.endpoint_id = $1 AND c.event_at >= $2 AND c.event_at < $3 AND c.id > $4 AND c.id < $5
-			AND c.status = 'failed'`
+		return replayRange + " AND c.status = 'failed'"
 	}
-	return `FROM deliveries c WHERE c.endpoint_id = $1 AND c.event_at >= $2 AND c.event_at < $3 AND c.id > $4 AND c.id < $5
-		AND c.status IN ('succeeded', 'failed', 'discarded')`
+	return replayRange + " AND c.status IN ('succeeded', 'failed', 'discarded')"
 }
+
+const replayRange = "FROM deliveries c WHERE c.endpoint_id = $1 AND c.event_at >= $2 AND c.event_at < $3 AND c.id > $4 AND c.id < $5"
 
 // args returns the arguments of candidates. All IDs sort by time, so the replay's
 // ID excludes the deliveries that it creates.
@@ -302,11 +292,11 @@ func (s *Service) countReplay(ctx context.Context, q db.Querier, e *Endpoint, p 
 // are few, so that live events are delivered in between.
 func (s *Service) feedReplay(ctx context.Context, e *Endpoint, n int) (fed bool, err error) {
 	const running = " FROM replays WHERE endpoint_id = $1 AND status = 'running'"
-	err = s.db.QueryRow(ctx, "SELECT EXISTS (SELECT 1"+running+")", e.ID).Scan(&fed)
+	err = s.DB.QueryRow(ctx, "SELECT EXISTS (SELECT 1"+running+")", e.ID).Scan(&fed)
 	if err != nil || !fed {
 		return false, err
 	}
-	err = s.db.Write(ctx, func(tx *db.Tx) error {
+	err = s.DB.Write(ctx, func(tx *db.Tx) error {
 		fed = false
 		p, err := scanReplay(tx.QueryRow(ctx, "SELECT "+replayColumns+running+" ORDER BY id LIMIT 1"+tx.Lock("replays"), e.ID))
 		if errors.Is(err, db.ErrNotFound) {
@@ -340,11 +330,11 @@ func (p *Replay) readCandidates(ctx context.Context, tx *db.Tx, e *Endpoint) ([]
 	if p.Mode == ReplayMissed {
 		columns = "c.id, c.id, c.type, c.created_at "
 	}
-	rows, err := tx.Query(ctx, fmt.Sprintf("SELECT "+columns+p.candidates(e)+" ORDER BY c.id LIMIT %d", lookAhead), p.args(e, p.at)...)
-	return db.All(rows, err, func(r db.Row) (c candidate, err error) {
+	scan := func(r db.Row) (c candidate, err error) {
 		err = db.Scan(r, &c.id, &c.eventID, &c.typ, &c.at)
 		return c, err
-	})
+	}
+	return db.List(ctx, tx, scan, fmt.Sprintf("SELECT "+columns+p.candidates(e)+" ORDER BY c.id LIMIT %d", lookAhead), p.args(e, p.at)...)
 }
 
 // feed makes the next n deliveries of a replay due, and stores its progress.
@@ -353,7 +343,7 @@ func (s *Service) feed(ctx context.Context, tx *db.Tx, e *Endpoint, p *Replay, n
 	if err != nil {
 		return err
 	}
-	now := s.now()
+	now := s.Now()
 	limit, complete := p.Done+int64(n), len(list) < lookAhead
 	var created [][]any
 	for _, c := range list {

@@ -86,14 +86,12 @@ func (s *Service) writeResults(ctx context.Context, tx *db.Tx, list []*result) e
 	// Ordered by ID, like all locks of deliveries.
 	slices.SortFunc(list, func(a, b *result) int { return cmp.Compare(a.job.id, b.job.id) })
 	for i, r := range list {
-		var due, finished any
-		if r.due != nil {
-			due = r.due.UnixMicro()
-		} else {
+		var finished any
+		if r.due == nil {
 			finished = r.ended.UnixMicro()
 		}
 		attempts[i] = r.attempt.row()
-		updates[i] = []any{r.job.id, r.job.attempts, r.job.due, string(r.state), r.job.tries + 1, due, finished}
+		updates[i] = []any{r.job.id, r.job.attempts, r.job.due, string(r.state), r.job.tries + 1, db.Micros(r.due), finished}
 	}
 	_, err = insertAttempts.Write(ctx, tx, attempts)
 	if errors.Is(err, db.ErrExists) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/ids"
 	"turnpike/internal/safehttp"
@@ -62,25 +63,23 @@ type Sender interface {
 func (s *Service) attempt(ctx context.Context, t *target, j *job) (*result, error) {
 	body := []byte(j.body)
 	if len(body) == 0 {
-		var text string
-		if err := s.db.QueryRow(ctx, "SELECT body FROM events WHERE id = $1", j.eventID).Scan(&text); err != nil {
+		if err := db.Scan(s.DB.QueryRow(ctx, "SELECT body FROM events WHERE id = $1", j.eventID), &body); err != nil {
 			return nil, err
 		}
-		body = []byte(text)
 	}
 	body, err := s.linked(t, j, body)
 	if err != nil {
 		return nil, err
 	}
-	started := s.now()
+	started := s.Now()
 	h := make(http.Header, 8)
 	if err := webhook.Sign(h, j.id, started, body, t.secrets(started)...); err != nil {
 		return nil, err
 	}
 	h.Set("Content-Type", "application/json")
 	h.Set("User-Agent", s.agent)
-	begun := time.Now() // s.now may be adjusted meanwhile
-	out := s.senders[t.Kind].Send(ctx, t.Endpoint, &Message{DeliveryID: j.id, Attempt: j.attempts + 1, URL: t.URL, Header: h, Body: body, Timeout: s.timeout})
+	begun := time.Now() // s.Now may be adjusted meanwhile
+	out := s.senders[t.Kind].Send(ctx, t.Endpoint, &Message{DeliveryID: j.id, Attempt: j.attempts + 1, URL: t.URL, Header: h, Body: body, Timeout: s.Timeout})
 	if out.LocalErr != nil || out.NotConnected {
 		return nil, out.LocalErr
 	}
@@ -93,12 +92,12 @@ const linkLife = 48 * time.Hour
 // linked returns the body with links to its files. Their validity counts from a
 // stored time, so that every attempt sends the same bytes.
 func (s *Service) linked(t *target, j *job, body []byte) ([]byte, error) {
-	if s.link == nil || !j.typ.HasFiles() {
+	if s.Link == nil || !j.typ.HasFiles() {
 		return body, nil
 	}
 	expires := time.UnixMicro(j.linksAt).Add(linkLife)
 	return events.Link(j.typ, body, func(sha256, name string) (string, int64) {
-		return s.link(t.Tenant, sha256, name, expires), expires.Unix()
+		return s.Link(t.Tenant, sha256, name, expires), expires.Unix()
 	})
 }
 
@@ -121,7 +120,7 @@ func (s *Service) resultOf(x *exchange) *result {
 	if out.Status != 0 {
 		a.Status = int64(out.Status)
 		a.ResponseHeaders = headerJSON(out.Header)
-		a.ResponseBody = cut(text(string(out.Body)), keepBody)
+		a.ResponseBody = cut(db.Storable(string(out.Body)), keepBody)
 		switch {
 		case out.Status >= 300 && out.Status < 400:
 			a.ErrorClass, a.Error = "redirect", "the endpoint returned a redirect, which is not followed; set its url to the target"
@@ -129,8 +128,8 @@ func (s *Service) resultOf(x *exchange) *result {
 			a.ErrorClass, a.Error = "status", fmt.Sprintf("the endpoint returned %s instead of a 2xx status", strings.TrimSpace(fmt.Sprintf("%03d %s", out.Status, http.StatusText(out.Status))))
 		}
 	}
-	r := &result{attempt: a, job: j, endpoint: e, slow: slowClass(a.ErrorClass) || x.took > s.timeout/2}
-	r.plan(s.schedule, x.started.Add(x.took))
+	r := &result{attempt: a, job: j, endpoint: e, slow: slowClass(a.ErrorClass) || x.took > s.Timeout/2}
+	r.plan(s.Schedule, x.started.Add(x.took))
 	return r
 }
 
@@ -153,9 +152,9 @@ func headerJSON(h http.Header) json.RawMessage {
 		if len(h[name]) == 0 {
 			continue
 		}
-		value := text(h[name][0])
+		value := db.Storable(h[name][0])
 		if len(h[name]) > 1 {
-			value = text(strings.Join(h[name], ", "))
+			value = db.Storable(strings.Join(h[name], ", "))
 		}
 		if len(out)+len(name)+len(value) > keepHead {
 			continue
@@ -163,16 +162,11 @@ func headerJSON(h http.Header) json.RawMessage {
 		if len(out) > 1 {
 			out = append(out, ',')
 		}
-		out, _ = jsontext.AppendQuote(out, text(name)) // valid UTF-8 always can be
+		out, _ = jsontext.AppendQuote(out, db.Storable(name)) // valid UTF-8 always can be
 		out = append(out, ':')
 		out, _ = jsontext.AppendQuote(out, value)
 	}
 	return append(out, '}')
-}
-
-// text makes a string storable: both databases require UTF-8 without NUL.
-func text(s string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
 // cut shortens a string to at most n bytes.

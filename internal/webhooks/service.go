@@ -52,18 +52,9 @@ type Options struct {
 
 // Service delivers webhooks on this node.
 type Service struct {
-	db        *db.DB
-	ring      *keyring.Ring
-	guard     *safehttp.Guard
-	publisher *events.Publisher
-	outbox    *mail.Outbox
-	node      string
-	schedule  []time.Duration
-	timeout   time.Duration
-	agent     string
-	link      func(t accounts.Tenant, sha256, name string, expires time.Time) string
-	now       func() time.Time
+	Options
 
+	agent   string // the User-Agent
 	runner  *lanes.Runner[*job]
 	results *db.Queue[*result]
 	senders map[Kind]Sender
@@ -81,9 +72,7 @@ const writeGrace = 10 * time.Second
 
 // New returns the service. Run starts it.
 func New(o Options) *Service {
-	s := &Service{db: o.DB, ring: o.Ring, guard: o.Guard, publisher: o.Publisher, outbox: o.Outbox, node: o.Node,
-		schedule: o.Schedule, timeout: o.Timeout, agent: "Turnpike/" + o.Version + " (webhooks)", link: o.Link, now: o.Now, fanWake: make(chan struct{}, 1)}
-	s.counts = newCounts()
+	s := &Service{Options: o, agent: "Turnpike/" + o.Version + " (webhooks)", fanWake: make(chan struct{}, 1), counts: newCounts()}
 	s.results = db.NewQueue(o.Group, true, s.writeResults)
 	s.senders = map[Kind]Sender{HTTP: newHTTPSender(o.Guard, o.PerEndpoint)}
 	s.runner = lanes.NewRunner[*job](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, PerLane: o.PerEndpoint, Slots: o.Slots, MaxLanes: maxLanes, Now: o.Now,

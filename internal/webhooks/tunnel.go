@@ -68,25 +68,24 @@ func (s *Service) ConnectTunnel(ctx context.Context, tx *db.Tx, by audit.Actor, 
 	if err := s.resume(ctx, tx, e, choreDeliver); err != nil {
 		return nil, "", err
 	}
-	return e, secret, lanes.Pin(ctx, tx, lanes.Pinning{Queue: Queue, Lane: e.ID, Node: s.node, Now: s.now()})
+	return e, secret, lanes.Pin(ctx, tx, lanes.Pinning{Queue: Queue, Lane: e.ID, Node: s.Node, Now: s.Now()})
 }
 
 // DisconnectTunnel holds a tunnel's deliveries until its client connects again. It does
 // nothing if the client has connected to another node.
 func (s *Service) DisconnectTunnel(ctx context.Context, id string) error {
-	return s.disconnect(ctx, id, func(node string) bool { return node == s.node })
+	return s.disconnect(ctx, id, func(node string) bool { return node == s.Node })
 }
 
 // DisconnectDead disconnects the tunnels of nodes that aren't alive.
 func (s *Service) DisconnectDead(ctx context.Context, alive []string) error {
-	rows, err := s.db.Query(ctx, "SELECT id FROM endpoints WHERE kind = 'tunnel' AND disconnected_at IS NULL AND deleted_at IS NULL ORDER BY id")
-	connected, err := db.Strings(rows, err)
+	connected, err := db.List(ctx, s.DB, db.Value[string], "SELECT id FROM endpoints WHERE kind = 'tunnel' AND disconnected_at IS NULL AND deleted_at IS NULL ORDER BY id")
 	if err != nil {
 		return fmt.Errorf("read tunnels: %w", err)
 	}
 	dead := func(node string) bool { return !slices.Contains(alive, node) }
 	for _, id := range connected {
-		node, err := lanes.PinnedNode(ctx, s.db, Queue, id)
+		node, err := lanes.PinnedNode(ctx, s.DB, Queue, id)
 		if err == nil && dead(node) {
 			err = s.disconnect(ctx, id, dead)
 		}
@@ -98,7 +97,7 @@ func (s *Service) DisconnectDead(ctx context.Context, alive []string) error {
 }
 
 func (s *Service) disconnect(ctx context.Context, id string, from func(node string) bool) error {
-	return s.db.Write(ctx, func(tx *db.Tx) error {
+	return s.DB.Write(ctx, func(tx *db.Tx) error {
 		e, err := find(ctx, tx, id, tx.Lock("endpoints"))
 		if errors.Is(err, db.ErrNotFound) {
 			return nil
@@ -110,7 +109,7 @@ func (s *Service) disconnect(ctx context.Context, id string, from func(node stri
 		if err != nil || !from(pinned) {
 			return err
 		}
-		if _, err := tx.Exec(ctx, "UPDATE endpoints SET disconnected_at = $2 WHERE id = $1", id, s.now().UnixMicro()); err != nil {
+		if _, err := tx.Exec(ctx, "UPDATE endpoints SET disconnected_at = $2 WHERE id = $1", id, s.Now().UnixMicro()); err != nil {
 			return err
 		}
 		if e.Status == Paused {
@@ -125,14 +124,13 @@ func (s *Service) ListTunnels(ctx context.Context, q db.Querier, vis visibility.
 	search := db.Search{Table: "endpoints", Columns: endpointColumns, Where: vis.Rows()}
 	search.Where.Require("deleted_at IS NULL")
 	search.Where.Add("kind =", string(Tunnel))
-	return db.Find(ctx, q, search, page, db.Record[*Endpoint]{Scan: scanEndpoint, ID: func(e *Endpoint) string { return e.ID }})
+	return db.Find(ctx, q, search, page, endpointRecord)
 }
 
 // deleteMirrors deletes the tunnels that mirror a deleted endpoint.
 func (s *Service) deleteMirrors(ctx context.Context, tx *db.Tx, by audit.Actor, origin *Endpoint) error {
-	rows, err := tx.Query(ctx, "SELECT "+endpointColumns+" FROM endpoints WHERE workspace_id = $1 AND environment = $2 AND mirrors = $3 AND deleted_at IS NULL ORDER BY id"+tx.Lock("endpoints"),
+	list, err := db.List(ctx, tx, scanEndpoint, "SELECT "+endpointColumns+" FROM endpoints WHERE workspace_id = $1 AND environment = $2 AND mirrors = $3 AND deleted_at IS NULL ORDER BY id"+tx.Lock("endpoints"),
 		origin.WorkspaceID, origin.Environment, origin.ID)
-	list, err := db.All(rows, err, scanEndpoint)
 	if err != nil {
 		return fmt.Errorf("read mirrors of %s: %w", origin.ID, err)
 	}
@@ -157,18 +155,18 @@ const (
 
 // TunnelState reports whether the tunnel is still connected to this node.
 func (s *Service) TunnelState(ctx context.Context, id string) (TunnelState, error) {
-	e, err := find(ctx, s.db, id, "")
+	e, err := find(ctx, s.DB, id, "")
 	switch {
 	case errors.Is(err, db.ErrNotFound) || err == nil && e.DeletedAt != nil:
 		return TunnelDeleted, nil
 	case err != nil:
 		return "", err
 	}
-	node, err := lanes.PinnedNode(ctx, s.db, Queue, id)
+	node, err := lanes.PinnedNode(ctx, s.DB, Queue, id)
 	switch {
 	case err != nil:
 		return "", err
-	case node != s.node:
+	case node != s.Node:
 		return TunnelMoved, nil
 	case e.Status != Active:
 		return TunnelHeld, nil
@@ -178,9 +176,8 @@ func (s *Service) TunnelState(ctx context.Context, id string) (TunnelState, erro
 
 // removeTunnels deletes tunnels that were disconnected for tunnelLife.
 func (s *Service) removeTunnels(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
-	rows, err := tx.Query(ctx, "SELECT "+endpointColumns+" FROM endpoints WHERE disconnected_at < $1 AND disconnected_at IS NOT NULL AND deleted_at IS NULL ORDER BY id LIMIT $2"+tx.Lock("endpoints"),
-		s.now().Add(-tunnelLife).UnixMicro(), n)
-	list, err := db.All(rows, err, scanEndpoint)
+	list, err := db.List(ctx, tx, scanEndpoint, "SELECT "+endpointColumns+" FROM endpoints WHERE disconnected_at < $1 AND disconnected_at IS NOT NULL AND deleted_at IS NULL ORDER BY id LIMIT $2"+tx.Lock("endpoints"),
+		s.Now().Add(-tunnelLife).UnixMicro(), n)
 	if err != nil {
 		return 0, err
 	}

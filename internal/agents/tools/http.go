@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"turnpike/internal/db"
 	"turnpike/internal/safehttp"
 )
 
@@ -86,7 +87,7 @@ func addQuery(u *url.URL, arguments json.RawMessage) (problem string) {
 	query := u.Query()
 	for name, value := range members {
 		if u.Query().Has(name) {
-			return fmt.Sprintf("the argument %q is not allowed, because the tool's url already has it", truncate(storable(name), maxName))
+			return fmt.Sprintf("the argument %q is not allowed, because the tool's url already has it", truncate(db.Storable(name), maxName))
 		}
 		items := []json.RawMessage{value}
 		if len(value) > 0 && value[0] == '[' {

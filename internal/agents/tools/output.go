@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"unicode/utf8"
+
+	"turnpike/internal/db"
 )
 
 func truncate(s string, n int) string {
@@ -24,14 +26,9 @@ func trimTo(s string, n int) string {
 	return s[:min(n, len(s))]
 }
 
-// storable replaces what the databases can't hold: invalid UTF-8 and NUL.
-func storable(s string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
-}
-
 // excerpt returns at most n bytes of an untrusted text, redacted.
 func excerpt(s string, headers map[string]string, n int) string {
-	text, complete := redactPrefix(storable(s), headers, n)
+	text, complete := redactPrefix(db.Storable(s), headers, n)
 	if complete {
 		return text
 	}
@@ -40,7 +37,7 @@ func excerpt(s string, headers map[string]string, n int) string {
 
 // modelText returns a text as the model sees it: redacted, limited, and with a note if it was cut.
 func modelText(s string, headers map[string]string, limit int) string {
-	text, complete := redactPrefix(storable(s), headers, limit)
+	text, complete := redactPrefix(db.Storable(s), headers, limit)
 	if complete {
 		return text
 	}

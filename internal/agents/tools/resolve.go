@@ -11,6 +11,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"turnpike/internal/db"
 	"turnpike/internal/fault"
 )
 
@@ -121,7 +122,7 @@ func (x *Executor) listMCP(ctx context.Context, spec Spec, headers map[string]st
 func checkAllowedExist(spec Spec, tools []Tool) error {
 	for _, name := range spec.AllowedTools {
 		if !slices.ContainsFunc(tools, func(t Tool) bool { return t.Remote == name }) {
-			return &Failure{Message: fmt.Sprintf("the MCP server %s has no tool %s, which allowed_tools names", spec.ServerLabel, truncate(storable(name), maxName)), Final: true}
+			return &Failure{Message: fmt.Sprintf("the MCP server %s has no tool %s, which allowed_tools names", spec.ServerLabel, truncate(db.Storable(name), maxName)), Final: true}
 		}
 	}
 	return nil
@@ -130,8 +131,8 @@ func checkAllowedExist(spec Spec, tools []Tool) error {
 // mcpTool converts a tool of a server. One that cannot be used fails the whole
 // list, and the message says how to exclude it.
 func mcpTool(spec Spec, remote *mcp.Tool, headers map[string]string) (Tool, error) {
-	name := truncate(storable(remote.Name), maxName)
-	if remote.Name == "" || len(remote.Name) > maxRemoteName || redact(storable(remote.Name), headers) != remote.Name {
+	name := truncate(db.Storable(remote.Name), maxName)
+	if remote.Name == "" || len(remote.Name) > maxRemoteName || redact(db.Storable(remote.Name), headers) != remote.Name {
 		return Tool{}, errors.New("it has a tool without a usable name; select others with allowed_tools")
 	}
 	parameters := noParameters
