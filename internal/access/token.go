@@ -150,11 +150,9 @@ func (m *Tokens) Revoke(ctx context.Context, tx *db.Tx, by Caller, vis visibilit
 
 const tokenColumns = "id, key_id, workspace_id, environment, scopes, project, metadata, created_at, expires_at, revoked_at"
 
-func scanToken(r db.Row) (*Token, error) {
-	var t Token
-	err := db.Scan(r, &t.ID, &t.KeyID, &t.WorkspaceID, &t.Environment, &t.Scopes, &t.Project, &t.Metadata, &t.CreatedAt, &t.ExpiresAt, &t.RevokedAt)
-	return &t, err
-}
+var scanToken = db.Scanner(func(t *Token) []any {
+	return []any{&t.ID, &t.KeyID, &t.WorkspaceID, &t.Environment, &t.Scopes, &t.Project, &t.Metadata, &t.CreatedAt, &t.ExpiresAt, &t.RevokedAt}
+})
 
 // Status returns active, expired or revoked.
 func (t *Token) Status(now time.Time) string {

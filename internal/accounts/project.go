@@ -53,11 +53,9 @@ func (p *Project) Status() string {
 
 const projectColumns = "workspace_id, environment, id, name, monthly_budget, created_at, archived_at"
 
-func scanProject(r db.Row) (*Project, error) {
-	var p Project
-	err := db.Scan(r, &p.WorkspaceID, &p.Environment, &p.ID, &p.Name, &p.MonthlyBudget, &p.CreatedAt, &p.ArchivedAt)
-	return &p, err
-}
+var scanProject = db.Scanner(func(p *Project) []any {
+	return []any{&p.WorkspaceID, &p.Environment, &p.ID, &p.Name, &p.MonthlyBudget, &p.CreatedAt, &p.ArchivedAt}
+})
 
 // CreateProject stores a new project.
 func CreateProject(ctx context.Context, tx *db.Tx, p *Project, now time.Time) error {

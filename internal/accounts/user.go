@@ -88,12 +88,12 @@ func WorkspacesOf(ctx context.Context, q db.Querier, userID string) ([]*Workspac
 		WHERE id IN (SELECT workspace_id FROM members WHERE user_id = $1) ORDER BY id`, userID)
 }
 
+var scanUser = db.Scanner(func(u *User) []any {
+	return []any{&u.ID, &u.Email, &u.Name, &u.WorkspaceID, &u.Role, &u.CreatedAt}
+})
+
 // ListUsers returns the members of a workspace, oldest first.
 func ListUsers(ctx context.Context, q db.Querier, workspaceID string) ([]*User, error) {
-	return db.List(ctx, q, func(r db.Row) (*User, error) {
-		var u User
-		err := db.Scan(r, &u.ID, &u.Email, &u.Name, &u.WorkspaceID, &u.Role, &u.CreatedAt)
-		return &u, err
-	}, `SELECT u.id, u.email, u.name, m.workspace_id, m.role, m.created_at
+	return db.List(ctx, q, scanUser, `SELECT u.id, u.email, u.name, m.workspace_id, m.role, m.created_at
 		FROM members m JOIN users u ON u.id = m.user_id WHERE m.workspace_id = $1 ORDER BY u.id`, workspaceID)
 }

@@ -96,12 +96,10 @@ func (c *Call) row() []any {
 		db.Micros(c.StartedAt), db.Micros(c.FinishedAt), c.Simulated}
 }
 
-func scanCall(row db.Row) (*Call, error) {
-	var c Call
-	err := db.Scan(row, &c.RunID, &c.Step, &c.Position, &c.ID, &c.Tool, &c.Kind, &c.Arguments, &c.Hash, &c.Status, &c.ApprovalID, &c.ExpiresAt, &c.Note, &c.Decision,
-		&c.DecidedBy, &c.DecidedAt, &c.Reason, &c.Output, &c.IsError, &c.StartedAt, &c.FinishedAt, &c.Simulated)
-	return &c, err
-}
+var scanCall = db.Scanner(func(c *Call) []any {
+	return []any{&c.RunID, &c.Step, &c.Position, &c.ID, &c.Tool, &c.Kind, &c.Arguments, &c.Hash, &c.Status, &c.ApprovalID, &c.ExpiresAt, &c.Note, &c.Decision,
+		&c.DecidedBy, &c.DecidedAt, &c.Reason, &c.Output, &c.IsError, &c.StartedAt, &c.FinishedAt, &c.Simulated}
+})
 
 // Calls returns the calls of a range of a run's steps, in order.
 func (s *Service) Calls(ctx context.Context, q db.Querier, runID string, from, to int64) ([]*Call, error) {

@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -35,7 +36,7 @@ func fits(o events.AgentRun) bool {
 
 // truncated returns a copy of the run with shortened texts.
 func truncated(o events.AgentRun, limit int) events.AgentRun {
-	o.RequiredActions = append([]events.RequiredAction{}, o.RequiredActions[:min(len(o.RequiredActions), maxActions)]...)
+	o.RequiredActions = slices.Clone(o.RequiredActions[:min(len(o.RequiredActions), maxActions)])
 	for i := range o.RequiredActions {
 		a := &o.RequiredActions[i]
 		a.Tool, a.Arguments = truncate(a.Tool, limit), truncate(a.Arguments, limit)
@@ -50,22 +51,17 @@ func truncated(o events.AgentRun, limit int) events.AgentRun {
 	if o.Result != nil {
 		result := *o.Result
 		result.OutputText, result.Output = truncate(result.OutputText, limit), nil
-		result.Verification = truncateReasons(result.Verification, limit)
+		if v := result.Verification; v != nil {
+			shown := *v
+			shown.Checks = slices.Clone(v.Checks)
+			for i, c := range shown.Checks {
+				shown.Checks[i].Reason = truncate(c.Reason, limit)
+			}
+			result.Verification = &shown
+		}
 		o.Result = &result
 	}
 	return o
-}
-
-func truncateReasons(v *events.Verification, limit int) *events.Verification {
-	if v == nil {
-		return nil
-	}
-	out := *v
-	out.Checks = append([]events.VerificationCheck{}, v.Checks...)
-	for i := range out.Checks {
-		out.Checks[i].Reason = truncate(out.Checks[i].Reason, limit)
-	}
-	return &out
 }
 
 func truncate(s string, limit int) string {

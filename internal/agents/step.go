@@ -43,12 +43,10 @@ func (p *Step) row() []any {
 		db.OrNull(p.Text), db.JSON(p.Error), p.CreatedAt.UnixMicro(), db.Micros(p.CompletedAt)}
 }
 
-func scanStep(row db.Row) (*Step, error) {
-	var p Step
-	err := db.Scan(row, &p.RunID, &p.Number, &p.ID, &p.RequestID, &p.Status, &p.Model, &p.Provider, &p.InputTokens, &p.OutputTokens, &p.Credits, &p.Text, &p.Error,
-		&p.CreatedAt, &p.CompletedAt)
-	return &p, err
-}
+var scanStep = db.Scanner(func(p *Step) []any {
+	return []any{&p.RunID, &p.Number, &p.ID, &p.RequestID, &p.Status, &p.Model, &p.Provider, &p.InputTokens, &p.OutputTokens, &p.Credits, &p.Text, &p.Error,
+		&p.CreatedAt, &p.CompletedAt}
+})
 
 // getStep returns a step of a run, or nil.
 func getStep(ctx context.Context, q db.Querier, runID string, number int64) (*Step, error) {

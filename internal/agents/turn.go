@@ -26,6 +26,8 @@ type item struct {
 // Key is the run's position in its lane.
 func (i *item) Key() lanes.Key { return lanes.Key{Due: i.due, ID: i.id} }
 
+var scanItem = db.Scanner(func(i *item) []any { return []any{&i.id, &i.due} })
+
 // Fetch returns the runs that are due in a lane.
 func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int) (b lanes.Batch[*item], err error) {
 	now := s.Now().UnixMicro()
@@ -33,11 +35,7 @@ func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int
 	// whenever the parameter of a LIMIT is bound.
 	query := fmt.Sprintf(`SELECT id, due_at FROM agent_runs WHERE lane = $1 AND due_at <= $2 AND (due_at, id) > ($3, $4)
 		ORDER BY due_at, id LIMIT %d`, n)
-	b.Items, err = db.List(ctx, s.DB, func(r db.Row) (*item, error) {
-		var i item
-		err := r.Scan(&i.id, &i.due)
-		return &i, err
-	}, query, lane, now, after.Due, after.ID)
+	b.Items, err = db.List(ctx, s.DB, scanItem, query, lane, now, after.Due, after.ID)
 	if err != nil || len(b.Items) > 0 {
 		return b, err
 	}

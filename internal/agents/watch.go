@@ -33,13 +33,11 @@ func (e logEntry) isTransition() bool { return strings.HasPrefix(e.kind, "run.")
 
 var insertEntries = db.NewBulk("agent_events", "", "run_id text", "seq bigint", "type text", "data text", "created_at bigint")
 
+var scanEntry = db.Scanner(func(e *Entry) []any { return []any{&e.Seq, &e.Type, &e.Data, &e.CreatedAt} })
+
 // Entries returns the entries of a run's log after a sequence number.
 func (s *Service) Entries(ctx context.Context, q db.Querier, runID string, after int64, limit int) ([]*Entry, error) {
-	list, err := db.List(ctx, q, func(r db.Row) (*Entry, error) {
-		var e Entry
-		err := db.Scan(r, &e.Seq, &e.Type, &e.Data, &e.CreatedAt)
-		return &e, err
-	}, "SELECT seq, type, data, created_at FROM agent_events WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3", runID, after, int64(limit))
+	list, err := db.List(ctx, q, scanEntry, "SELECT seq, type, data, created_at FROM agent_events WHERE run_id = $1 AND seq > $2 ORDER BY seq LIMIT $3", runID, after, int64(limit))
 	return list, db.Wrap(err, "read run log")
 }
 

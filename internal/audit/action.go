@@ -52,11 +52,9 @@ func (by Actor) Log(ctx context.Context, tx *db.Tx, a Action, detail any, now ti
 
 const actionColumns = "id, workspace_id, environment, project, actor, action, target, detail, ip, request_id, created_at"
 
-func scanAction(r db.Row) (*Action, error) {
-	var a Action
-	err := db.Scan(r, &a.ID, &a.WorkspaceID, &a.Environment, &a.Project, &a.Actor, &a.Action, &a.Target, &a.Detail, &a.IP, &a.RequestID, &a.CreatedAt)
-	return &a, err
-}
+var scanAction = db.Scanner(func(a *Action) []any {
+	return []any{&a.ID, &a.WorkspaceID, &a.Environment, &a.Project, &a.Actor, &a.Action, &a.Target, &a.Detail, &a.IP, &a.RequestID, &a.CreatedAt}
+})
 
 // ActionFilter selects actions. Empty fields match all.
 type ActionFilter struct {

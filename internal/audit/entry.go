@@ -112,10 +112,8 @@ func (e *Entry) appendRow(row []any, nodeID string) []any {
 // entryColumns are the columns that scanEntry reads.
 var entryColumns = insertRequests.Columns("node_id")
 
-func scanEntry(r db.Row) (*Entry, error) {
-	var e Entry
-	err := db.Scan(r, &e.RequestID, &e.WorkspaceID, &e.Environment, &e.KeyID, &e.KeyHint, &e.TokenID, &e.TokenMetadata, &e.IP, &e.Method, &e.Path, &e.Project,
+var scanEntry = db.Scanner(func(e *Entry) []any {
+	return []any{&e.RequestID, &e.WorkspaceID, &e.Environment, &e.KeyID, &e.KeyHint, &e.TokenID, &e.TokenMetadata, &e.IP, &e.Method, &e.Path, &e.Project,
 		&e.UserAgent, &e.CreatedAt, &e.Settled, &e.Status, &e.ErrorCode, &e.Model, &e.Provider, &e.Attempts, &e.InputTokens, &e.OutputTokens, &e.Reserved, &e.Credits,
-		&e.SimulatedCredits, &e.UsageSource, &e.Latency, &e.Upstream, &e.UnbilledCredits, &e.PriceVersion, &e.CachedTokens, &e.Accounts)
-	return &e, err
-}
+		&e.SimulatedCredits, &e.UsageSource, &e.Latency, &e.Upstream, &e.UnbilledCredits, &e.PriceVersion, &e.CachedTokens, &e.Accounts}
+})

@@ -22,6 +22,14 @@ func Scan(r Row, fields ...any) error {
 	return r.Scan(dest...)
 }
 
+// Scanner returns a function that reads a row into the fields of a new record.
+func Scanner[T any](fields func(*T) []any) func(Row) (*T, error) {
+	return func(r Row) (*T, error) {
+		record := new(T)
+		return record, Scan(r, fields(record)...)
+	}
+}
+
 // field is a pointer to a field of a record. It implements sql.Scanner.
 type field struct {
 	to   any

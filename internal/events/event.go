@@ -205,11 +205,9 @@ func HasPending(ctx context.Context, q db.Querier) (bool, error) {
 	return db.Value[bool](q.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM new_events)"))
 }
 
-func scan(r db.Row) (*Event, error) {
-	var e Event
-	err := db.Scan(r, &e.ID, &e.WorkspaceID, &e.Environment, &e.Project, &e.Type, &e.Sample, &e.CreatedAt, &e.Body)
-	return &e, err
-}
+var scan = db.Scanner(func(e *Event) []any {
+	return []any{&e.ID, &e.WorkspaceID, &e.Environment, &e.Project, &e.Type, &e.Sample, &e.CreatedAt, &e.Body}
+})
 
 // Get returns a visible event.
 func Get(ctx context.Context, q db.Querier, vis visibility.Filter, id string) (*Event, error) {

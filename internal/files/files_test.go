@@ -19,6 +19,7 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
+	"turnpike/internal/fault"
 	"turnpike/internal/files"
 	"turnpike/internal/ids"
 )
@@ -142,7 +143,7 @@ func (r *rig) fetch(method, url string, headers ...string) *httptest.ResponseRec
 		req.Header.Set(headers[i], headers[i+1])
 	}
 	w := httptest.NewRecorder()
-	r.Handler().ServeHTTP(w, req)
+	handler(r.Store).ServeHTTP(w, req)
 	return w
 }
 
@@ -671,7 +672,7 @@ func TestDropDuringAClaimKeepsTheFile(t *testing.T) {
 func TestLargeFileIsNotBufferedInMemory(t *testing.T) {
 	const size = 64 << 20
 	r := open(t, dbtest.Open(t, dbtest.Address(t, "sqlite")), "", false)
-	server := httptest.NewServer(r.Handler())
+	server := httptest.NewServer(handler(r.Store))
 	defer server.Close()
 	var f files.File
 	put := allocated(func() {
@@ -704,4 +705,19 @@ func (letters) Read(p []byte) (int, error) {
 		p[i] = byte('a' + i%26)
 	}
 	return len(p), nil
+}
+
+// handler serves signed URLs with plain text errors.
+func handler(s *files.Store) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		err := s.Serve(w, r)
+		if err == nil {
+			return
+		}
+		f, ok := fault.As(err)
+		if !ok {
+			f = fault.New(fault.StorageUnavailable, "The file cannot be read at the moment. Retry shortly.")
+		}
+		http.Error(w, string(f.Code)+": "+f.Message, fault.FamilyOf(f.Code).Status)
+	})
 }

@@ -82,22 +82,6 @@ func (s *Store) send(w http.ResponseWriter, r *http.Request, l link, left time.D
 	return nil
 }
 
-// Handler is Serve with plain text errors, for use without the API's error
-// handling.
-func (s *Store) Handler() http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		err := s.Serve(w, r)
-		if err == nil {
-			return
-		}
-		f, ok := fault.As(err)
-		if !ok {
-			f = fault.New(fault.StorageUnavailable, "The file cannot be read at the moment. Retry shortly.")
-		}
-		http.Error(w, string(f.Code)+": "+f.Message, fault.FamilyOf(f.Code).Status)
-	})
-}
-
 // stat returns the file's metadata, and fails if its bytes are missing.
 func (s *Store) stat(ctx context.Context, l link) (File, error) {
 	ctx, cancel := context.WithTimeout(ctx, storageTimeout)

@@ -133,11 +133,7 @@ func saveJob(ctx context.Context, tx *db.Tx, j *Job) error {
 	return db.Wrap(err, "save job")
 }
 
-func scanJob(r db.Row) (*Job, error) {
-	var j Job
-	err := db.Scan(r, j.fields()...)
-	return &j, err
-}
+var scanJob = db.Scanner((*Job).fields)
 
 // fields returns the destinations of jobColumns for db.Scan.
 func (j *Job) fields() []any {

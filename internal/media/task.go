@@ -111,11 +111,7 @@ var updateTasks = db.NewBulkUpdate("media_tasks", `status = v.status, due_at = v
 	output = v.output, error = v.error`, "media_tasks.job_id = v.job_id AND media_tasks.position = v.position",
 	"job_id text", "position bigint", "status text", "due_at bigint", "tries bigint", "output text", "error text")
 
-func scanTask(r db.Row) (*task, error) {
-	var t task
-	err := db.Scan(r, t.fields()...)
-	return &t, err
-}
+var scanTask = db.Scanner((*task).fields)
 
 // fields returns the destinations of taskColumns for db.Scan.
 func (t *task) fields() []any {

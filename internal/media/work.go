@@ -15,6 +15,8 @@ import (
 	"turnpike/internal/lanes"
 )
 
+var scanItem = db.Scanner(func(i *item) []any { return []any{&i.jobID, &i.position, &i.due} })
+
 // Fetch returns the tasks that are due in a lane.
 func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int) (b lanes.Batch[*item], err error) {
 	now := s.Now().UnixMicro()
@@ -23,11 +25,7 @@ func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int
 	// whenever the parameter of a LIMIT is bound.
 	query := fmt.Sprintf(`SELECT job_id, position, due_at FROM media_tasks
 		WHERE lane = $1 AND due_at <= $2 AND (due_at, job_id, position) > ($3, $4, $5) ORDER BY due_at, job_id, position LIMIT %d`, n)
-	b.Items, err = db.List(ctx, s.DB, func(r db.Row) (*item, error) {
-		var i item
-		err := r.Scan(&i.jobID, &i.position, &i.due)
-		return &i, err
-	}, query, lane, now, after.Due, job, position)
+	b.Items, err = db.List(ctx, s.DB, scanItem, query, lane, now, after.Due, job, position)
 	if err != nil || len(b.Items) > 0 {
 		return b, err
 	}

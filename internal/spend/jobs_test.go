@@ -75,13 +75,13 @@ func (o *fixture) even() {
 
 func TestJobIsChargedFromItsLease(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct{ cost, charged, unbilled credits.Micro }{
-		"less":    {3 * credits.Credit, 3 * credits.Credit, 0},
-		"all":     {10 * credits.Credit, 10 * credits.Credit, 0},
-		"nothing": {0, 0, 0},
-		"more":    {12 * credits.Credit, 10 * credits.Credit, 2 * credits.Credit},
-	} {
-		dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		for name, c := range map[string]struct{ cost, charged, unbilled credits.Micro }{
+			"less":    {3 * credits.Credit, 3 * credits.Credit, 0},
+			"all":     {10 * credits.Credit, 10 * credits.Credit, 0},
+			"nothing": {0, 0, 0},
+			"more":    {12 * credits.Credit, 10 * credits.Credit, 2 * credits.Credit},
+		} {
 			o := newFixture(t, d, 100*credits.Credit)
 			job := o.order(10 * credits.Credit)
 			if n, sum := o.leases(); n != 1 || sum != 10*credits.Credit {
@@ -112,8 +112,8 @@ func TestJobIsChargedFromItsLease(t *testing.T) {
 			if charged != int64(c.charged) || unbilled != int64(c.unbilled) {
 				t.Errorf("%s: the log says %d and %d", name, charged, unbilled)
 			}
-		})
-	}
+		}
+	})
 }
 
 // TestEvictionOfANodeEndsNoJob checks that a job keeps the lease that was
@@ -145,16 +145,16 @@ func TestEvictionOfANodeEndsNoJob(t *testing.T) {
 // lease is idle.
 func TestFailedTransferReleasesTheReservation(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		commits bool
-		err     error
-		left    credits.Micro // the job's lease
-	}{
-		"refused":                     {false, errors.New("refused"), 0},
-		"in doubt, and was committed": {true, db.ErrInDoubt, 10 * credits.Credit},
-		"in doubt, and was not":       {false, db.ErrInDoubt, 0},
-	} {
-		dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		for name, c := range map[string]struct {
+			commits bool
+			err     error
+			left    credits.Micro // the job's lease
+		}{
+			"refused":                     {false, errors.New("refused"), 0},
+			"in doubt, and was committed": {true, db.ErrInDoubt, 10 * credits.Credit},
+			"in doubt, and was not":       {false, db.ErrInDoubt, 0},
+		} {
 			o := newFixture(t, d, 20*credits.Credit)
 			r := o.reserve(10 * credits.Credit)
 			back := errors.New("rolled back")
@@ -178,8 +178,8 @@ func TestFailedTransferReleasesTheReservation(t *testing.T) {
 			o.even()
 			// Everything else can be reserved.
 			o.reserve(20*credits.Credit - c.left).Release()
-		})
-	}
+		}
+	})
 }
 
 // TestJobIsChargedInItsMonth checks the charge against every budget that

@@ -53,7 +53,7 @@ func newFixture(t *testing.T, d *db.DB, limit credits.Micro) *fixture {
 	o.settler = NewSettler(o.ledger, events.NewPublisher(clock), clock)
 	o.cache = o.ledger.LeaseCache(o.node)
 	o.cache.background = nil // so that the ledger changes only when the test asks for it
-	o.workspace = &accounts.Workspace{Name: "w", Alert: accounts.DefaultAlert}
+	o.workspace = &accounts.Workspace{Name: ids.New("w "), Alert: accounts.DefaultAlert}
 	o.write(func(ctx context.Context, tx *db.Tx) error {
 		if err := accounts.CreateWorkspace(ctx, tx, o.workspace, o.now); err != nil {
 			return err
@@ -153,17 +153,16 @@ func (o *fixture) used(environment accounts.Environment) Usage {
 // again, and one that is refused because its write was not confirmed.
 func TestChargeWhoseCommitIsInDoubtIsPostedOnce(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		name  string
-		again credits.Micro
-		want  Usage
-	}{
-		{"settled", 4 * credits.Credit, Usage{Requests: 1, InputTokens: 10, OutputTokens: 5, Credits: 4 * credits.Credit}},
-		{"refused", 0, Usage{Requests: 1, Errors: 1}},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			dbtest.Each(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		for _, test := range []struct {
+			name  string
+			again credits.Micro
+			want  Usage
+		}{
+			{"settled", 4 * credits.Credit, Usage{Requests: 1, InputTokens: 10, OutputTokens: 5, Credits: 4 * credits.Credit}},
+			{"refused", 0, Usage{Requests: 1, Errors: 1}},
+		} {
+			t.Run(test.name, func(t *testing.T) {
 				o := newFixture(t, d, 100*credits.Credit)
 				r := o.reserve(10 * credits.Credit)
 				// The node doesn't learn of the first settlement.
@@ -193,8 +192,8 @@ func TestChargeWhoseCommitIsInDoubtIsPostedOnce(t *testing.T) {
 					t.Error("at rest there is a lease")
 				}
 			})
-		})
-	}
+		}
+	})
 }
 
 // TestEvictedNodeChangesNoBalance checks that another node charges the open

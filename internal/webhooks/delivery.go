@@ -92,12 +92,10 @@ func (d *Delivery) row() []any {
 
 const deliveryColumns = `id, event_id, endpoint_id, workspace_id, environment, type, status, reason, attempts, tries, due_at, event_at, created_at, finished_at`
 
-func scanDelivery(r db.Row) (*Delivery, error) {
-	var d Delivery
-	err := db.Scan(r, &d.ID, &d.EventID, &d.EndpointID, &d.WorkspaceID, &d.Environment, &d.Type, &d.State, &d.Reason, &d.Attempts, &d.Tries,
-		&d.DueAt, &d.EventAt, &d.CreatedAt, &d.FinishedAt)
-	return &d, err
-}
+var scanDelivery = db.Scanner(func(d *Delivery) []any {
+	return []any{&d.ID, &d.EventID, &d.EndpointID, &d.WorkspaceID, &d.Environment, &d.Type, &d.State, &d.Reason, &d.Attempts, &d.Tries,
+		&d.DueAt, &d.EventAt, &d.CreatedAt, &d.FinishedAt}
+})
 
 // DeliveryFilter narrows a list of deliveries.
 type DeliveryFilter struct {

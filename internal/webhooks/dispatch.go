@@ -28,6 +28,10 @@ type job struct {
 // Key returns the delivery's position in its lane.
 func (j *job) Key() lanes.Key { return lanes.Key{Due: j.due, ID: j.id} }
 
+var scanJob = db.Scanner(func(j *job) []any {
+	return []any{&j.id, &j.eventID, &j.attempts, &j.tries, &j.due, &j.sample, &j.typ, &j.linksAt, &j.body}
+})
+
 // inlineBody is the maximum size of bodies that are read with their deliveries.
 // Lanes buffer deliveries, so it limits memory.
 const inlineBody = 4 << 10
@@ -72,11 +76,7 @@ func (s *Service) dueAt(ctx context.Context, endpointID string, now time.Time, a
 	query := fmt.Sprintf(`SELECT d.id, d.event_id, d.attempts, d.tries, d.due_at, e.sample, d.type, COALESCE(d.links_at, d.created_at), CASE WHEN length(e.body) <= %d THEN e.body ELSE '' END
 		FROM deliveries d JOIN events e ON e.id = d.event_id
 		WHERE d.endpoint_id = $1 AND d.due_at <= $2 AND (d.due_at, d.id) > ($3, $4) ORDER BY d.due_at, d.id LIMIT %d`, inlineBody, n)
-	jobs, err := db.List(ctx, s.DB, func(r db.Row) (*job, error) {
-		var j job
-		err := r.Scan(&j.id, &j.eventID, &j.attempts, &j.tries, &j.due, &j.sample, &j.typ, &j.linksAt, &j.body)
-		return &j, err
-	}, query, endpointID, now.UnixMicro(), after.Due, after.ID)
+	jobs, err := db.List(ctx, s.DB, scanJob, query, endpointID, now.UnixMicro(), after.Due, after.ID)
 	return jobs, db.Wrap(err, "read due deliveries")
 }
 

@@ -99,12 +99,10 @@ const endpointColumns = `id, workspace_id, environment, project, kind, url, COAL
 	old_secret, COALESCE((SELECT o.old_secret_until FROM endpoints o WHERE o.id = endpoints.mirrors), old_secret_until),
 	mirrors, chore, created_at, created_by, deleted_at`
 
-func scanEndpoint(r db.Row) (*Endpoint, error) {
-	var e Endpoint
-	err := db.Scan(r, &e.ID, &e.WorkspaceID, &e.Environment, &e.Project, &e.Kind, &e.URL, &e.Events, &e.Description, &e.Status, &e.PausedReason, &e.PausedAt,
-		&e.secret, &e.SecretHint, &e.oldSecret, &e.OldSecretUntil, &e.Mirrors, &e.chore, &e.CreatedAt, &e.CreatedBy, &e.DeletedAt)
-	return &e, err
-}
+var scanEndpoint = db.Scanner(func(e *Endpoint) []any {
+	return []any{&e.ID, &e.WorkspaceID, &e.Environment, &e.Project, &e.Kind, &e.URL, &e.Events, &e.Description, &e.Status, &e.PausedReason, &e.PausedAt,
+		&e.secret, &e.SecretHint, &e.oldSecret, &e.OldSecretUntil, &e.Mirrors, &e.chore, &e.CreatedAt, &e.CreatedBy, &e.DeletedAt}
+})
 
 // secretContext binds a sealed secret to its endpoint.
 func secretContext(endpointID string) string { return "endpoint " + endpointID }

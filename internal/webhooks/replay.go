@@ -119,12 +119,10 @@ type Replay struct {
 
 const replayColumns = `id, endpoint_id, workspace_id, environment, status, mode, types, new_ids, since, until, at, total, done, created_at, finished_at`
 
-func scanReplay(r db.Row) (*Replay, error) {
-	var p Replay
-	err := db.Scan(r, &p.ID, &p.EndpointID, &p.WorkspaceID, &p.Environment, &p.State, &p.Mode, &p.Types, &p.NewIDs, &p.Since, &p.Until, &p.at, &p.Total, &p.Done,
-		&p.CreatedAt, &p.FinishedAt)
-	return &p, err
-}
+var scanReplay = db.Scanner(func(p *Replay) []any {
+	return []any{&p.ID, &p.EndpointID, &p.WorkspaceID, &p.Environment, &p.State, &p.Mode, &p.Types, &p.NewIDs, &p.Since, &p.Until, &p.at, &p.Total, &p.Done,
+		&p.CreatedAt, &p.FinishedAt}
+})
 
 // StartReplay stores a replay of a visible endpoint. The endpoint's lane sends it.
 func (s *Service) StartReplay(ctx context.Context, tx *db.Tx, by audit.Actor, vis visibility.Filter, p *Replay) error {
