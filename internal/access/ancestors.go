@@ -113,8 +113,7 @@ func (m *Keys) RevokeWithDescendants(ctx context.Context, tx *db.Tx, by Caller, 
 // lockChildren locks and returns the children of locked parents.
 func (m *Keys) lockChildren(ctx context.Context, tx *db.Tx, parents []string) (children []*Key, err error) {
 	for _, parent := range parents {
-		rows, err := tx.Query(ctx, "SELECT id FROM keys WHERE parent_key_id = $1 ORDER BY id"+tx.Lock("keys"), parent)
-		if _, err := db.Strings(rows, err); err != nil {
+		if _, err := db.List(ctx, tx, db.Value[string], "SELECT id FROM keys WHERE parent_key_id = $1 ORDER BY id"+tx.Lock("keys"), parent); err != nil {
 			return nil, err
 		}
 		// A second statement, because secrets may have changed while waiting for the locks.

@@ -63,7 +63,6 @@ func Scopes() []Scope { return slices.Clone(registry) }
 // new scopes.
 type Grant uint64
 
-// bitOf is the bit of each scope.
 var bitOf = func() map[Scope]Grant {
 	m := make(map[Scope]Grant, len(registry))
 	for i, s := range registry {

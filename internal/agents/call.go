@@ -63,7 +63,6 @@ func hashOf(arguments string) string {
 // finished reports whether the call has a result for the model.
 func (c *Call) finished() bool { return c.Status == callCompleted || c.Status == callDenied }
 
-// finish sets the call's result.
 func (c *Call) finish(output string, isError bool, now time.Time) {
 	c.Status, c.Output, c.IsError, c.FinishedAt = callCompleted, output, isError, &now
 }

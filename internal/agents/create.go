@@ -262,7 +262,6 @@ func readInput(v jsontext.Value) ([]json.RawMessage, error) {
 	return nil, fault.Missing("input", "input must be a string or an array of messages.")
 }
 
-// textMessage returns a message whose content is a string.
 func textMessage(role, text string) json.RawMessage {
 	return encode(map[string]string{"role": role, "content": text})
 }

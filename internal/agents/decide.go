@@ -25,7 +25,6 @@ type Decision struct {
 
 const maxReason = 2000
 
-// approvalDecided is the type of a decision's log entry.
 const approvalDecided = "approval.decided"
 
 // DecideParams say who decides about which call.

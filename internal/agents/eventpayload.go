@@ -34,7 +34,6 @@ func fits(o events.AgentRun) bool {
 	return err != nil || len(text) <= maxPayload // the publisher reports an error
 }
 
-// truncated returns a copy of the run with shortened texts.
 func truncated(o events.AgentRun, limit int) events.AgentRun {
 	o.RequiredActions = slices.Clone(o.RequiredActions[:min(len(o.RequiredActions), maxActions)])
 	for i := range o.RequiredActions {

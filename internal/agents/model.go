@@ -21,7 +21,6 @@ import (
 	"turnpike/internal/jsonbody"
 )
 
-// prompt returns the request body of a step's model call.
 func (s *Service) prompt(ctx context.Context, r *Run) ([]byte, error) {
 	messages, err := s.conversation(ctx, r.ID)
 	if err != nil {
@@ -60,7 +59,6 @@ func toolDefinitions(list []tools.Tool) []any {
 	return out
 }
 
-// answer is a model's answer.
 type answer struct {
 	model, provider string
 	text            string
@@ -128,7 +126,6 @@ func withoutDeadline(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// read parses the response of a chat completion.
 func (a *answer) read(body []byte) error {
 	body = bytes.ToValidUTF8(body, []byte("\uFFFD")) // also in raw
 	var in struct {

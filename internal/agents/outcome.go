@@ -33,7 +33,6 @@ func newOutcome(r *Run) *outcome {
 	return &outcome{run: &copied, turn: r.Turn, from: r.Status}
 }
 
-// logEvent adds an entry to the run's log.
 func (o *outcome) logEvent(kind string, data any) {
 	o.entries = append(o.entries, logEntry{kind, data})
 }

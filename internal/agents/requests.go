@@ -22,7 +22,6 @@ func (s *Service) reserve(r *Run, mode accounts.ToolMode, urls ...string) (*tool
 	return s.Requests.Reserve(r.Tenant, urls...)
 }
 
-// admittedCall is a call that may be made now.
 type admittedCall struct {
 	*Call
 	requests *tools.Reservation

@@ -156,7 +156,6 @@ func (s *Service) List(ctx context.Context, q db.Querier, p *access.Principal, s
 	return db.Find(ctx, q, search, page, db.Record[*Run]{Scan: scanRun, ID: func(r *Run) string { return r.ID }})
 }
 
-// secrets decrypts the headers of the run's tools.
 func (s *Service) secrets(r *Run) (tools.Secrets, error) {
 	if r.Secrets == "" {
 		return nil, nil

@@ -17,7 +17,6 @@ import (
 	"turnpike/internal/limits"
 )
 
-// item is a run that is due.
 type item struct {
 	id  string
 	due int64

@@ -179,7 +179,6 @@ type judgment struct {
 	Verdict   *verdict      `json:"verdict,omitzero"`
 }
 
-// verdict is a judge's decision about the answer of a step.
 type verdict struct {
 	Step   int64  `json:"step"`
 	Check  int    `json:"check"` // index in output.checks
@@ -283,7 +282,6 @@ const (
 // errCheckServer means that the server of an HTTP check failed.
 var errCheckServer = errors.New("agents: the check's server failed")
 
-// serverCheck is an HTTP check with its reserved requests.
 type serverCheck struct {
 	number int // index in output.checks
 	check

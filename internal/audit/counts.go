@@ -12,10 +12,8 @@ import (
 	"turnpike/internal/visibility"
 )
 
-// countsFlush is how often counts are stored.
 const countsFlush = 5 * time.Second
 
-// minuteCounts counts by minute and key.
 type minuteCounts[K comparable] struct {
 	db     *db.DB
 	now    func() time.Time

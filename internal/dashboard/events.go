@@ -73,7 +73,8 @@ func eventsPage(req *request) (*view, error) {
 		}
 	}
 	page := req.page(ids.Event)
-	found, err := events.ListHeads(req.Context(), req.s.DB, req.principal.Visibility(), f, page)
+	f.NoBody = true
+	found, err := events.List(req.Context(), req.s.DB, req.principal.Visibility(), f, page)
 	if err != nil {
 		return nil, err
 	}

@@ -86,7 +86,6 @@ func (d *DB) CompareClocks(ctx context.Context) error {
 	return nil
 }
 
-// compareClocks compares the clocks until ctx ends.
 func (d *DB) compareClocks(ctx context.Context) {
 	tick := time.NewTicker(compareInterval)
 	defer tick.Stop()

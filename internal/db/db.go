@@ -307,7 +307,6 @@ func Value[T any](r Row) (v T, err error) {
 	return v, err
 }
 
-// row is the first row of a result set.
 type row struct {
 	rows Rows
 	err  error

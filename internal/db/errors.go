@@ -113,7 +113,6 @@ func classOf(err error) error {
 	return nil
 }
 
-// isFull reports whether the disk was full.
 func isFull(err error) bool {
 	var lite *sqlite.Error
 	if errors.As(err, &lite) {

@@ -219,19 +219,15 @@ func Get(ctx context.Context, q db.Querier, vis visibility.Filter, id string) (*
 type Filter struct {
 	Type         Type
 	Since, Until time.Time // zero for no limit
+	NoBody       bool      // bodies may be large
 }
 
 // List returns a page of the visible events.
 func List(ctx context.Context, q db.Querier, vis visibility.Filter, f Filter, page db.Page) (*db.Found[*Event], error) {
-	return list(ctx, q, db.Search{Table: "events", Columns: insertEvents.Columns(), Where: vis.Rows()}, f, page)
-}
-
-// ListHeads is List without the bodies, which may be large.
-func ListHeads(ctx context.Context, q db.Querier, vis visibility.Filter, f Filter, page db.Page) (*db.Found[*Event], error) {
-	return list(ctx, q, db.Search{Table: "events", Columns: insertEvents.Columns("body") + ", ''", Where: vis.Rows()}, f, page)
-}
-
-func list(ctx context.Context, q db.Querier, s db.Search, f Filter, page db.Page) (*db.Found[*Event], error) {
+	s := db.Search{Table: "events", Columns: insertEvents.Columns(), Where: vis.Rows()}
+	if f.NoBody {
+		s.Columns = insertEvents.Columns("body") + ", ''"
+	}
 	if !f.Since.IsZero() {
 		s.Where.Add("id >=", ids.Floor(ids.Event, f.Since))
 	}

@@ -20,7 +20,6 @@ import (
 	"hash"
 	"io"
 	"mime"
-	"sync/atomic"
 	"time"
 
 	"turnpike/internal/accounts"
@@ -101,7 +100,6 @@ type Store struct {
 	group     *db.Group
 	claims    *db.Queue[claim]
 	ends      *db.Queue[string]
-	closed    atomic.Bool
 }
 
 // Retention returns how long a file is kept.
@@ -141,9 +139,6 @@ func (s *Store) Redirects() bool { return s.fromBucket }
 
 // Close stops the store. Repeated calls do nothing.
 func (s *Store) Close() error {
-	if s.closed.Swap(true) {
-		return nil
-	}
 	s.group.Stop()
 	return nil
 }

@@ -18,7 +18,6 @@ import (
 // Prefix is the path under which files are served.
 const Prefix = "/files/"
 
-// link is the content of a signed URL.
 type link struct {
 	accounts.Tenant
 	sha256  string

@@ -35,7 +35,6 @@ type Caller struct {
 	RequestID string
 }
 
-// draftParams describe a job.
 type draftParams struct {
 	kind     Kind
 	model    string // or empty for any

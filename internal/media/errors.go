@@ -1,6 +1,7 @@
 package media
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -51,39 +52,34 @@ func StorageError(err error) error {
 	return fault.New(fault.StorageUnavailable, "The server cannot store files at the moment. Retry shortly.").Because(err)
 }
 
+// failures describe the kinds of providers' failures.
+var failures = map[providers.Kind]*events.JobError{
+	providers.KindBlockedInput:  permanentError(codeBlockedInput, "The provider's filter rejected the input."),
+	providers.KindBlockedOutput: permanentError(codeBlockedOutput, "The provider's filter rejected the output."),
+	providers.KindInvalid:       permanentError(codeInvalid, "The provider rejected the request. Check what the model supports."),
+	providers.KindTimeout:       transientError(codeTimeout, "The provider did not respond in time."),
+	providers.KindRateLimited:   transientError(codeCapacity, "The provider is overloaded."),
+	providers.KindOverloaded:    transientError(codeCapacity, "The provider is overloaded."),
+	providers.KindLocal:         transientError(codeInternal, "The server is out of file descriptors."),
+}
+
 // describeError returns the error of a failed task for its owner. The provider's own
 // message is only logged.
 func describeError(err error) *events.JobError {
-	var f *providers.Failure
-	if errors.As(err, &f) {
-		switch f.Kind {
-		case providers.KindBlockedInput:
-			return permanentError(codeBlockedInput, "The provider's filter rejected the input.")
-		case providers.KindBlockedOutput:
-			return permanentError(codeBlockedOutput, "The provider's filter rejected the output.")
-		case providers.KindInvalid:
-			return permanentError(codeInvalid, "The provider rejected the request. Check what the model supports.")
-		case providers.KindTimeout:
-			return transientError(codeTimeout, "The provider did not respond in time.")
-		case providers.KindRateLimited, providers.KindOverloaded:
-			return transientError(codeCapacity, "The provider is overloaded.")
-		case providers.KindLocal:
-			return transientError(codeInternal, "The server is out of file descriptors.")
-		}
-		return transientError(codeUpstream, "The provider failed.")
+	var failure *providers.Failure
+	if errors.As(err, &failure) {
+		return cmp.Or(failures[failure.Kind], transientError(codeUpstream, "The provider failed."))
 	}
 	if f, ok := fault.As(err); ok {
 		switch f.Code {
 		case fault.InvalidParameter, fault.MissingParameter, fault.ContextLengthExceeded, fault.ModelNotFound, fault.ModelNotPriced:
 			return permanentError(codeInvalid, f.Message)
-		case fault.NoProvider:
+		case fault.NoProvider, fault.Upstream:
 			return transientError(codeUpstream, f.Message)
 		case fault.Overloaded, fault.RateLimitExceeded:
 			return transientError(codeCapacity, f.Message)
 		case fault.UpstreamTimeout, fault.RequestTimeout:
 			return transientError(codeTimeout, f.Message)
-		case fault.Upstream:
-			return transientError(codeUpstream, f.Message)
 		}
 		return transientError(codeInternal, f.Message)
 	}

@@ -68,7 +68,6 @@ func (s *Service) cancelTasks(ctx context.Context, tx *db.Tx, j *Job, now time.T
 	return db.Wrap(err, "end tasks")
 }
 
-// publish publishes the event of a finished job.
 func (s *Service) publish(ctx context.Context, tx *db.Tx, j *Job) error {
 	data, err := s.payload(ctx, tx, j)
 	if err != nil {

@@ -79,7 +79,6 @@ func (s *Service) DraftImages(from Caller, in ImageBatchRequest) (*Draft, error)
 	return o, nil
 }
 
-// workImages creates the images of one request.
 func (s *Service) workImages(ctx context.Context, j *Job, t *task) *result {
 	response, by, err := s.Gateway.GenerateImages(ctx, j.Environment, j.Models, providers.ImageRequest{Body: t.Input})
 	if err != nil {

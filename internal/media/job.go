@@ -147,7 +147,6 @@ func (s *Service) Get(ctx context.Context, q db.Querier, p *access.Principal, k 
 	return find(ctx, q, jobKey{p, k, id}, "")
 }
 
-// jobKey identifies a job that a principal may see.
 type jobKey struct {
 	principal *access.Principal
 	kind      Kind

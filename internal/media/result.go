@@ -35,7 +35,6 @@ type result struct {
 	upstream bool // a provider failed
 }
 
-// failedResult returns the result of a failed task.
 func failedResult(t *task, err error) *result {
 	return &result{task: t, status: taskFailed, err: err, tries: t.Tries}
 }
@@ -69,10 +68,8 @@ func (r *result) decideRetry(j *Job, now time.Time) {
 	slog.Log(context.Background(), level, "task failed", "job", j.ID, "task", r.task.Position, "retry", r.due != nil, "error", r.err)
 }
 
-// cost is the cost of a finished render.
 func (m taskOutput) cost() credits.Micro { return credits.Micro(m.Cost) }
 
-// writeStarts marks jobs as in progress.
 func (s *Service) writeStarts(ctx context.Context, tx *db.Tx, list []string) error {
 	slices.Sort(list)
 	now := s.Now().UnixMicro()
@@ -136,7 +133,6 @@ func (s *Service) writeResults(ctx context.Context, tx *db.Tx, list []*result) e
 	return nil
 }
 
-// cancelRetries cancels the retries of a job that was canceled.
 func cancelRetries(list []*result) {
 	for _, r := range list {
 		if r.status == taskWaiting {
@@ -177,7 +173,6 @@ func dropStaleResults(ctx context.Context, tx *db.Tx, list []*result) ([]*result
 	return news, nil
 }
 
-// row returns the columns of the task.
 func (r *result) row(j *Job, now time.Time) []any {
 	status, due := r.status, r.due
 	if j.Status.Ended() {
@@ -196,7 +191,6 @@ func (r *result) row(j *Job, now time.Time) []any {
 	return []any{r.task.JobID, r.task.Position, status, db.Micros(due), r.tries, output, failure}
 }
 
-// addResults adds results to the job's counts and cost.
 func (j *Job) addResults(news []*result, now time.Time) {
 	if j.Status == Queued {
 		j.Status, j.StartedAt = InProgress, &now

@@ -21,7 +21,6 @@ const (
 	taskCancelled = "cancelled"
 )
 
-// task is a unit of work of a job.
 type task struct {
 	JobID    string
 	Position int64
@@ -36,7 +35,6 @@ type task struct {
 	Error    *events.JobError
 }
 
-// taskOutput is the output of a task.
 type taskOutput struct {
 	Files []outputFile `json:"files,omitzero"`
 	// Rate and Channels describe the samples of a piece of speech, whose file has no
@@ -53,7 +51,6 @@ type taskOutput struct {
 	Polls    int64  `json:"polls,omitzero"`
 }
 
-// outputFile is a stored file.
 type outputFile struct {
 	Variant     string `json:"variant,omitzero"`
 	SHA256      string `json:"sha256"`
@@ -86,7 +83,6 @@ func readOutput(output json.RawMessage) (m taskOutput, err error) {
 	return m, err
 }
 
-// item is a task that is due.
 type item struct {
 	jobID    string
 	position int64

@@ -17,7 +17,6 @@ import (
 	"turnpike/internal/files"
 )
 
-// linkTTL is how long a link is valid.
 const linkTTL = 24 * time.Hour
 
 // linker returns the URL of a file and its expiry, if the file still exists.

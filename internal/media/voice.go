@@ -56,7 +56,6 @@ type voiceInput struct {
 	Body       json.RawMessage `json:"body"` // for the provider, without the text
 }
 
-// pieceInput is a piece of the text.
 type pieceInput struct {
 	Text    string `json:"text"`
 	Voice   string `json:"voice"`

@@ -78,7 +78,6 @@ func (s *Service) load(ctx context.Context, i *item) (*Job, *task, error) {
 var loadTask = "SELECT " + qualified("t", taskColumns) + ", " + qualified("j", jobColumns) +
 	" FROM media_tasks t JOIN media_jobs j ON j.id = t.job_id WHERE t.job_id = $1 AND t.position = $2"
 
-// qualified prefixes columns with a table.
 func qualified(table, columns string) string {
 	names := strings.Fields(columns)
 	for i, name := range names {

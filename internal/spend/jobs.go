@@ -17,7 +17,6 @@ import (
 // A job outlives its request and perhaps its node, so its credits are leased to
 // the job itself. Evicting a node doesn't end such a lease.
 
-// jobOwner returns the owner of a job's lease.
 func jobOwner(jobID string) string { return jobPrefix + jobID }
 
 // The owners of all jobs sort between these two.

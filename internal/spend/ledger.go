@@ -54,9 +54,13 @@ func (b balance) reservedBy(limit, free credits.Micro) credits.Micro {
 
 // lockBalance returns the balance and locks its row until the transaction ends.
 // Every transaction locks this row before its leases.
-func lockBalance(ctx context.Context, tx *db.Tx, key accountMonth) (b balance, err error) {
-	err = tx.QueryRow(ctx, "SELECT settled, leased FROM spend WHERE level = $1 AND account_id = $2 AND period = $3"+tx.Lock("spend"),
-		string(key.Level), key.ID, string(key.Period)).Scan((*int64)(&b.Settled), (*int64)(&b.Leased))
+func lockBalance(ctx context.Context, tx *db.Tx, key accountMonth) (balance, error) {
+	return readBalance(ctx, tx, key, tx.Lock("spend"))
+}
+
+func readBalance(ctx context.Context, q db.Querier, key accountMonth, lock string) (b balance, err error) {
+	err = db.Scan(q.QueryRow(ctx, "SELECT settled, leased FROM spend WHERE level = $1 AND account_id = $2 AND period = $3"+lock,
+		string(key.Level), key.ID, string(key.Period)), &b.Settled, &b.Leased)
 	return b, db.IgnoreNotFound(err)
 }
 
@@ -166,13 +170,11 @@ type charge struct {
 	leases []leaseKey
 }
 
-// leaseKey identifies a row of the leases.
 type leaseKey struct {
 	accountMonth
 	owner string
 }
 
-// charge returns the charge that settles the reservation.
 func (r *Reservation) charge(amount credits.Micro) charge {
 	c := charge{keys: r.keys, amount: min(amount, r.Amount)}
 	for _, h := range r.holds {
@@ -361,10 +363,9 @@ type Balance struct {
 }
 
 // ReadBalance returns an account's balance.
-func ReadBalance(ctx context.Context, q db.Querier, a Account, p Period) (out Balance, err error) {
-	err = q.QueryRow(ctx, "SELECT settled, leased FROM spend WHERE level = $1 AND account_id = $2 AND period = $3",
-		string(a.Level), a.ID, string(p)).Scan((*int64)(&out.Spent), (*int64)(&out.Reserved))
-	return out, db.IgnoreNotFound(err)
+func ReadBalance(ctx context.Context, q db.Querier, a Account, p Period) (Balance, error) {
+	b, err := readBalance(ctx, q, accountMonth{a, p}, "")
+	return Balance{b.Settled, b.Leased}, err
 }
 
 // Spent returns the spending of a level's accounts in a month, by ID. Accounts

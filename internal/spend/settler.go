@@ -30,7 +30,6 @@ type Settler struct {
 	changes int                            // counts signals of changed workspaces
 }
 
-// maxCached limits the number of cached workspaces.
 const maxCached = 4096
 
 // NewSettler returns a settler. Pass its Settle method to audit.NewLog.
@@ -53,7 +52,6 @@ func (s *Settler) forget(workspaceID string) {
 	delete(s.known, workspaceID)
 }
 
-// workspace returns a workspace from the cache or the database.
 func (s *Settler) workspace(ctx context.Context, tx *db.Tx, id string) (*accounts.Workspace, error) {
 	s.mu.Lock()
 	w, changes := s.known[id], s.changes
@@ -100,7 +98,6 @@ func (s *Settler) Settle(_ context.Context, tx *db.Tx, list []audit.Settlement) 
 	return nil
 }
 
-// item is a log entry or a job to charge.
 type item struct {
 	entry audit.Settlement
 	job   *JobCharge

@@ -153,16 +153,17 @@ func (o *fixture) used(environment accounts.Environment) Usage {
 // again, and one that is refused because its write was not confirmed.
 func TestChargeWhoseCommitIsInDoubtIsPostedOnce(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		for _, test := range []struct {
-			name  string
-			again credits.Micro
-			want  Usage
-		}{
-			{"settled", 4 * credits.Credit, Usage{Requests: 1, InputTokens: 10, OutputTokens: 5, Credits: 4 * credits.Credit}},
-			{"refused", 0, Usage{Requests: 1, Errors: 1}},
-		} {
-			t.Run(test.name, func(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		again credits.Micro
+		want  Usage
+	}{
+		{"settled", 4 * credits.Credit, Usage{Requests: 1, InputTokens: 10, OutputTokens: 5, Credits: 4 * credits.Credit}},
+		{"refused", 0, Usage{Requests: 1, Errors: 1}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			dbtest.Each(t, func(t *testing.T, d *db.DB) {
 				o := newFixture(t, d, 100*credits.Credit)
 				r := o.reserve(10 * credits.Credit)
 				// The node doesn't learn of the first settlement.
@@ -192,8 +193,8 @@ func TestChargeWhoseCommitIsInDoubtIsPostedOnce(t *testing.T) {
 					t.Error("at rest there is a lease")
 				}
 			})
-		}
-	})
+		})
+	}
 }
 
 // TestEvictedNodeChangesNoBalance checks that another node charges the open

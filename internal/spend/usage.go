@@ -72,7 +72,6 @@ func (b Bucket) rollup() rollup {
 	return days
 }
 
-// usageKey identifies a row of a rollup.
 type usageKey struct {
 	accounts.Tenant
 	key, project, model, provider string

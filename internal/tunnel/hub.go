@@ -167,7 +167,10 @@ func (h *Hub) tryDisconnect(c *Conn) error {
 	lock := h.lockOf(id)
 	lock.Lock()
 	defer lock.Unlock()
-	if h.connection(id) != c {
+	h.mu.Lock()
+	replaced := h.conns[id] != c
+	h.mu.Unlock()
+	if replaced {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
@@ -179,12 +182,6 @@ func (h *Hub) tryDisconnect(c *Conn) error {
 	defer h.mu.Unlock()
 	delete(h.conns, id)
 	return nil
-}
-
-func (h *Hub) connection(endpointID string) *Conn {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.conns[endpointID]
 }
 
 // Send sends a delivery to the tunnel's client and waits for its result. If no client

@@ -12,7 +12,6 @@ import (
 	"turnpike/internal/lanes"
 )
 
-// job is a delivery that is due.
 type job struct {
 	id       string
 	eventID  string

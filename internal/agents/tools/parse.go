@@ -287,11 +287,6 @@ const (
 	maxRemoteName = 256 // of a tool at its MCP server
 )
 
-// invalidInName reports whether model providers reject a character in a name.
-func invalidInName(r rune) bool {
-	return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '_' || r == '-')
-}
-
 // ValidName returns a valid tool name for one that a model may have invented.
 func ValidName(name string) string {
 	if openai.ValidName(name) {
@@ -304,11 +299,12 @@ func ValidName(name string) string {
 	return clean[:min(len(clean), maxName)]
 }
 
+// validInName replaces characters that model providers reject in a name.
 func validInName(r rune) rune {
-	if invalidInName(r) {
-		return '_'
+	if 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' {
+		return r
 	}
-	return r
+	return '_'
 }
 
 // mcpToolName returns the name by which the model calls an MCP tool: label__tool.

@@ -118,7 +118,6 @@ func countLineEnds(gap string) int {
 	return strings.Count(gap, "\n") + 2*strings.Count(gap, "\u2029")
 }
 
-// startsLowercase reports whether a text starts with a lowercase letter.
 func startsLowercase(rest string) bool {
 	for range 3 { // after at most a quotation mark and a bracket
 		first, size := utf8.DecodeRuneInString(rest)
@@ -146,7 +145,6 @@ var abbreviations = map[string]bool{
 // beforeNumbers are abbreviations only before a number.
 var beforeNumbers = map[string]bool{"no": true, "nos": true, "art": true, "p": true, "pp": true, "op": true, "abs": true, "nº": true}
 
-// maxAbbreviation limits the length of an abbreviation.
 const maxAbbreviation = 16
 
 // isAbbreviation reports whether a full stop after the word marks an abbreviation.
