@@ -125,6 +125,9 @@ func Upsert(key string, columns ...string) string {
 	return "ON CONFLICT (" + key + ") DO UPDATE SET " + strings.Join(set, ", ")
 }
 
+// Strings collects the rows of a query with one column.
+func Strings(rows Rows, err error) ([]string, error) { return All(rows, err, Value[string]) }
+
 // JSON is an argument of a statement that stores the value as JSON, and a nil pointer as NULL.
 func JSON(v any) driver.Valuer { return jsonValue{v} }
 

@@ -169,7 +169,7 @@ func (s *store) heartbeat(ctx context.Context, now time.Time) (nodes int64, want
 			return err
 		}
 		rows, err := tx.Query(ctx, "SELECT id FROM limit_rates WHERE wanted_at > $1 LIMIT $2", now.Add(-wantedFor).UnixMicro(), int64(maxWanted))
-		wanted, err = db.All(rows, err, db.Value[string])
+		wanted, err = db.Strings(rows, err)
 		return err
 	})
 	return nodes, wanted, err
