@@ -55,30 +55,21 @@ func startOIDC(req *request) (*view, error) {
 	return &view{template: "provider", title: "Sign in with " + req.s.SignIn.Name, data: providerData{req.s.SignIn.Name, address}}, nil
 }
 
-// Why the person goes to the provider, in the cookie or in the form that starts it.
-const (
-	toConfirm = "confirm" // their identity
-	toLink    = "link"    // their account there
-	toSignIn  = "sign_in" // even if someone is signed in here
-)
-
-// beginOIDC starts a sign-in, a link or a confirmation. The cookie also has the next
-// path. A person who is signed in links an account, unless the form is that of the
-// sign-in page, which may have been open before.
+// beginOIDC starts a sign-in, a link or a confirmation. The cookie also has the next path
+// and the purpose. A person who is signed in links an account, unless the form is that of
+// the sign-in page, which may have been open before.
 func (req *request) beginOIDC() (address, cookie string, err error) {
-	next := "." + encodePath(dashboardPath(req.query("next")))
-	switch confirms := req.query(toConfirm) != ""; {
+	purpose, confirms := people.OIDCSignIn, req.query("confirm") != ""
+	switch {
 	case confirms && req.session == nil:
 		return "", "", errSignIn
 	case confirms:
-		address, cookie, err = req.s.People.StartOIDCConfirm(req.Context(), req.s.SignIn.Provider, req.session)
-		return address, cookie + next + "." + toConfirm, err
-	case req.session != nil && req.query(toSignIn) == "":
-		address, cookie, err = req.s.People.StartOIDCLink(req.Context(), req.s.SignIn.Provider, req.session)
-		return address, cookie + next + "." + toLink, err
+		purpose = people.OIDCConfirm
+	case req.session != nil && req.query("sign_in") == "":
+		purpose = people.OIDCLink
 	}
-	address, cookie, err = req.s.People.StartOIDC(req.Context(), req.s.SignIn.Provider)
-	return address, cookie + next, err
+	address, cookie, err = req.s.People.StartOIDC(req.Context(), req.s.SignIn.Provider, purpose, req.session)
+	return address, strings.Join([]string{cookie, encodePath(dashboardPath(req.query("next"))), string(purpose)}, "."), err
 }
 
 // encodePath encodes a path for a cookie.
@@ -103,58 +94,50 @@ func finishOIDC(req *request) (*view, error) {
 	cookie, rest, _ := strings.Cut(req.cookie(oidcCookie), ".")
 	path, purpose, _ := strings.Cut(rest, ".")
 	req.setCookie(oidcCookie, "", 0)
-	a := people.OIDCCallback{Cookie: cookie, State: req.query("state"), Code: req.query("code"), Replaced: req.cookie(sessionCookie)}
-	next := decodePath(path)
-	if req.session == nil {
-		purpose = "" // who signed out meanwhile signs in
+	c := people.OIDCCallback{Cookie: cookie, State: req.query("state"), Code: req.query("code"), Replaced: req.cookie(sessionCookie)}
+	next, formPage := decodePath(path), handler(loginPage)
+	confirms := req.session != nil && purpose == string(people.OIDCConfirm)
+	switch {
+	case confirms:
+		formPage = func(req *request) (*view, error) { return req.confirmView(next) }
+	case req.session != nil: // where the account is linked
+		formPage = accountPage
 	}
-	if err := req.completeAtProvider(purpose, a, next); err != nil {
-		formPage := loginPage
-		switch {
-		case purpose == toConfirm:
-			formPage = func(req *request) (*view, error) { return req.confirmView(next) }
-		case req.session != nil: // where the account is linked
-			formPage = accountPage
-		}
+	if req.session != nil && purpose == string(people.OIDCLink) {
+		c.LinkTo = req.session
+	}
+	if err := req.completeAtProvider(confirms, c, next); err != nil {
 		req.rejectForm(formPage, err)
 	}
 	return nil, nil
 }
 
-func (req *request) completeAtProvider(purpose string, a people.OIDCCallback, next string) error {
+func (req *request) completeAtProvider(confirms bool, c people.OIDCCallback, next string) error {
 	if req.s.SignIn == nil {
 		return fault.New(fault.NotFound, "This server has no sign-in provider.")
 	}
 	name, provider := req.s.SignIn.Name, req.s.SignIn.Provider
-	if a.Code == "" { // the provider's own error is not shown
+	if c.Code == "" { // the provider's own error is not shown
 		return fault.New(fault.Authentication, "The sign-in at %s was canceled or rejected. Try again, or sign in another way.", name)
 	}
-	switch purpose {
-	case toConfirm:
-		token, err := req.s.People.FinishOIDCConfirm(req.Context(), provider, req.session, a)
+	if confirms {
+		token, err := req.s.People.FinishOIDCConfirm(req.Context(), provider, req.session, c)
 		if err != nil {
 			return err
 		}
 		req.setSession(token)
 		_, err = req.redirect(next, flash{})
 		return err
-	case toLink:
-		in, err := req.s.People.FinishOIDCLink(req.Context(), provider, req.session, a, req.browser())
-		if err != nil {
-			return err
-		}
-		message := flash{}
-		if in.Linked {
-			message.Notice = "Your account at " + name + " is linked. You can now sign in with it."
-		}
-		_, err = req.finishSignIn(in, next, message)
-		return err
 	}
-	in, err := req.s.People.FinishOIDC(req.Context(), provider, a, req.browser())
+	in, err := req.s.People.FinishOIDC(req.Context(), provider, c, req.browser())
 	if err != nil {
 		return err
 	}
-	_, err = req.finishSignIn(in, next, flash{})
+	var message flash
+	if c.LinkTo != nil && in.Linked {
+		message.Notice = "Your account at " + name + " is linked. You can now sign in with it."
+	}
+	_, err = req.finishSignIn(in, next, message)
 	return err
 }
 

@@ -67,15 +67,21 @@ func (req *request) challenge(start func(tx *db.Tx, rp people.RelyingParty) (*pe
 
 // authenticatorAnswer returns what the script has put into the form.
 func (req *request) authenticatorAnswer() people.PasskeyResponse {
-	return people.PasskeyResponse{Token: req.form("token"), Response: []byte(req.R.PostFormValue("response"))}
+	return people.PasskeyResponse{Token: req.form("token"), Response: []byte(req.R.PostFormValue("response")), Name: req.form("passkey_name")}
 }
 
 func startPasskeyLogin(req *request) (*view, error) {
 	if err := req.limitAnonymous(); err != nil {
 		return nil, err
 	}
+	return req.startAssertion("")
+}
+
+func startPasskeyConfirm(req *request) (*view, error) { return req.startAssertion(req.session.UserID) }
+
+func (req *request) startAssertion(userID string) (*view, error) {
 	return req.challenge(func(tx *db.Tx, rp people.RelyingParty) (*people.Challenge, error) {
-		return req.s.People.StartPasskeyLogin(req.Context(), tx, rp)
+		return req.s.People.StartPasskeyAssertion(req.Context(), tx, rp, userID)
 	})
 }
 
@@ -89,12 +95,6 @@ func passkeyLogin(req *request) (*view, error) {
 		return nil, err
 	}
 	return req.finishSignIn(in, req.query("next"), flash{})
-}
-
-func startPasskeyConfirm(req *request) (*view, error) {
-	return req.challenge(func(tx *db.Tx, rp people.RelyingParty) (*people.Challenge, error) {
-		return req.s.People.StartPasskeyConfirm(req.Context(), tx, req.session, rp)
-	})
 }
 
 func passkeyConfirm(req *request) (*view, error) {
@@ -121,7 +121,7 @@ func addPasskey(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := req.s.People.FinishPasskey(req.Context(), req.session, rp, people.NewPasskey{Name: req.form("passkey_name"), Response: req.authenticatorAnswer()}, req.browser()); err != nil {
+	if _, err := req.s.People.FinishPasskey(req.Context(), req.session, rp, req.authenticatorAnswer(), req.browser()); err != nil {
 		return nil, err
 	}
 	return req.redirect("/dashboard/account#passkeys", flash{Notice: "Passkey added. You can now sign in with it."})

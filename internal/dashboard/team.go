@@ -71,13 +71,13 @@ func (req *request) rolesFor(from accounts.Role) []accounts.Role {
 
 func (req *request) addInvitations(d *teamData) error {
 	page := req.page(people.InvitationID)
-	list, more, err := req.s.People.Invitations(req.Context(), req.s.DB, req.workspace.ID, page)
+	found, err := req.s.People.Invitations(req.Context(), req.s.DB, req.workspace.ID, page)
 	if err != nil {
 		return err
 	}
-	d.MoreInvited = req.pager(page, more, func() string { return list[len(list)-1].ID })
-	names, err := req.peopleNames(web.Map(list, func(i *people.Invitation) string { return i.InvitedBy })...)
-	for _, i := range list {
+	d.MoreInvited = req.pager(page, found.More, func() string { return found.Cursor })
+	names, err := req.peopleNames(web.Map(found.Rows, func(i *people.Invitation) string { return i.InvitedBy })...)
+	for _, i := range found.Rows {
 		d.Invitations = append(d.Invitations, invitationRow{Invitation: i, State: i.Status(req.now()), By: actorName(i.InvitedBy, names, nil),
 			Manage: access.MayChangeRole(req.role, i.Role, "")})
 		if link := req.shownSecret(i.ID); link != "" {

@@ -200,7 +200,7 @@ func TestEndedSessionCannotChangeSecondFactor(t *testing.T) {
 			t.Fatal(err)
 		}
 		another := newAuthenticator(t, m.Person.ID)
-		_, err := w.FinishPasskey(t.Context(), m.Session, party, people.NewPasskey{Name: "late", Response: another.create(late)}, browser)
+		_, err := w.FinishPasskey(t.Context(), m.Session, party, named("late", another.create(late)), browser)
 		want(t, err, fault.Authentication)
 		for what, change := range map[string]func(tx *db.Tx) error{
 			"renew the codes": func(tx *db.Tx) error {
@@ -363,11 +363,11 @@ func TestProviderAcceptsInvitedPersonWithoutWorkspace(t *testing.T) {
 			_, err = people.RoleIn(t.Context(), w.db, in.Person.ID, m.evil.ID)
 			want(t, err, fault.NotFound)
 			w.write(func(tx *db.Tx) error {
-				list, _, err := w.Invitations(t.Context(), tx, m.evil.ID, db.Page{Limit: 1})
+				found, err := w.Invitations(t.Context(), tx, m.evil.ID, db.Page{Limit: 1})
 				if err != nil {
 					return err
 				}
-				return w.RevokeInvitation(t.Context(), tx, people.Operator(), m.evil.ID, list[0].ID)
+				return w.RevokeInvitation(t.Context(), tx, people.Operator(), m.evil.ID, found.Rows[0].ID)
 			})
 			leave(w.acme)
 			_, err = signIn("1")

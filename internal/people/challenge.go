@@ -3,7 +3,6 @@ package people
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -40,11 +39,8 @@ func (p *People) consumeChallenge(ctx context.Context, token string, f challenge
 			hash, f.kind, f.userID, p.now().UnixMicro()).Scan(&sealed)
 		return sealed, err
 	})
-	if errors.Is(err, db.ErrNotFound) {
-		return fault.New(fault.Authentication, "This took too long or was already completed. Start again.")
-	}
 	if err != nil {
-		return err
+		return ifNotFound(err, fault.New(fault.Authentication, "This took too long or was already completed. Start again."))
 	}
 	text, err := p.ring.Open(sealed, f.kind+" "+hash)
 	if err != nil {

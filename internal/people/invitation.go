@@ -1,9 +1,8 @@
 package people
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -113,9 +112,8 @@ func (p *People) checkInvitable(ctx context.Context, tx *db.Tx, i *Invitation) e
 	if _, err := tx.Exec(ctx, "UPDATE invitations SET revoked_at = $1 WHERE workspace_id = $2 AND email = $3 AND "+openInvitation, now, i.WorkspaceID, i.Email); err != nil {
 		return err
 	}
-	var count int64
-	err = tx.QueryRow(ctx, "SELECT count(*) FROM invitations WHERE "+openInvitation+" AND workspace_id = $2", now, i.WorkspaceID).Scan(&count)
-	if err == nil && count >= maxOpen {
+	open, err := count(ctx, tx, "SELECT count(*) FROM invitations WHERE "+openInvitation+" AND workspace_id = $2", now, i.WorkspaceID)
+	if err == nil && open >= maxOpen {
 		err = fault.New(fault.LimitReached, "There are already %d open invitations. Revoke some, or wait until they are accepted.", maxOpen)
 	}
 	return err
@@ -124,46 +122,33 @@ func (p *People) checkInvitable(ctx context.Context, tx *db.Tx, i *Invitation) e
 // checkDailyLimit limits all invitations of a day, open or not.
 func (p *People) checkDailyLimit(ctx context.Context, tx *db.Tx, workspaceID string) error {
 	const day = 24 * time.Hour
-	var count int64
-	var first *int64
-	err := tx.QueryRow(ctx, "SELECT count(*), min(created_at) FROM invitations WHERE workspace_id = $1 AND created_at > $2",
-		workspaceID, p.now().Add(-day).UnixMicro()).Scan(&count, &first)
-	if err != nil || count < maxPerDay {
+	var created int64
+	var first time.Time
+	err := db.Scan(tx.QueryRow(ctx, "SELECT count(*), min(created_at) FROM invitations WHERE workspace_id = $1 AND created_at > $2",
+		workspaceID, p.now().Add(-day).UnixMicro()), &created, &first)
+	if err != nil || created < maxPerDay {
 		return err
 	}
-	return p.errNotBefore(time.UnixMicro(*first).Add(day), "%d invitations were created within a day, which is the limit", maxPerDay)
+	return p.errNotBefore(first.Add(day), "%d invitations were created within a day, which is the limit", maxPerDay)
 }
 
 // CheckInvitationEmail rejects the email of a new invitation if the workspace sent one to the same address
 // recently.
 func (p *People) CheckInvitationEmail(ctx context.Context, tx *db.Tx, i *Invitation) error {
-	var last *int64
-	err := tx.QueryRow(ctx, "SELECT max(created_at) FROM invitations WHERE email = $1 AND workspace_id = $2 AND id <> $3 AND created_at > $4",
-		i.Email, i.WorkspaceID, i.ID, p.now().Add(-emailPause).UnixMicro()).Scan(&last)
-	if err != nil || last == nil {
+	var last time.Time
+	err := db.Scan(tx.QueryRow(ctx, "SELECT max(created_at) FROM invitations WHERE email = $1 AND workspace_id = $2 AND id <> $3 AND created_at > $4",
+		i.Email, i.WorkspaceID, i.ID, p.now().Add(-emailPause).UnixMicro()), &last)
+	if err != nil || last.IsZero() {
 		return err
 	}
-	return p.errNotBefore(time.UnixMicro(*last).Add(emailPause), "%s received an invitation recently", i.Email)
+	return p.errNotBefore(last.Add(emailPause), "%s received an invitation recently", i.Email)
 }
 
 // errNotBefore says when to retry.
 func (p *People) errNotBefore(at time.Time, why string, args ...any) error {
-	wait := at.Sub(p.now())
-	f := fault.New(fault.LimitReached, why+". Retry in %s, at %s.", append(args, formatWait(wait), at.UTC().Format("15:04 UTC"))...)
-	f.RetryAfter = wait
+	f := fault.New(fault.LimitReached, why+". Retry after %s.", append(args, at.UTC().Format("2 January 15:04:05 UTC"))...)
+	f.RetryAfter = at.Sub(p.now())
 	return f
-}
-
-// formatWait formats a wait in whole seconds, minutes or hours.
-func formatWait(wait time.Duration) string {
-	if wait <= time.Minute {
-		return fmt.Sprintf("%d seconds", int(wait.Seconds()+0.999))
-	}
-	minutes := int(wait.Minutes() + 0.999)
-	if minutes < 120 {
-		return fmt.Sprintf("%d minutes", minutes)
-	}
-	return fmt.Sprintf("%d hours", (minutes+59)/60)
 }
 
 // isMember reports whether the invited address belongs to a member.
@@ -184,18 +169,11 @@ func (p *People) logInvitation(ctx context.Context, tx *db.Tx, by audit.Actor, i
 		map[string]any{"email": i.Email, "role": i.Role}, p.now())
 }
 
-// Invitations returns a page of a workspace's invitations, and whether there are more.
-func (p *People) Invitations(ctx context.Context, q db.Querier, workspaceID string, page db.Page) ([]*Invitation, bool, error) {
-	query := "SELECT " + invitationColumns + " FROM invitations WHERE workspace_id = $1"
-	args := []any{workspaceID, int64(page.Limit + 1)}
-	if page.After != "" {
-		query += " AND id " + page.Past() + " $3"
-		args = append(args, page.After)
-	}
-	rows, err := q.Query(ctx, query+" ORDER BY id "+page.Order()+" LIMIT $2", args...)
-	list, err := db.All(rows, err, scanInvitation)
-	list, more := db.Cut(page, list)
-	return list, more, err
+// Invitations returns a page of a workspace's invitations.
+func (p *People) Invitations(ctx context.Context, q db.Querier, workspaceID string, page db.Page) (*db.Found[*Invitation], error) {
+	s := db.Search{Table: "invitations", Columns: invitationColumns}
+	s.Where.Add("workspace_id =", workspaceID)
+	return db.Find(ctx, q, s, page, db.Record[*Invitation]{Scan: scanInvitation, ID: func(i *Invitation) string { return i.ID }})
 }
 
 // ResendInvitation replaces an open or expired invitation by a new one.
@@ -236,11 +214,8 @@ func (p *People) RevokeInvitation(ctx context.Context, tx *db.Tx, by Caller, wor
 // FindInvitation returns the open invitation of a token, and whether its person must sign in to accept it.
 func (p *People) FindInvitation(ctx context.Context, q db.Querier, token string) (i *Invitation, mustSignIn bool, err error) {
 	i, err = scanInvitation(q.QueryRow(ctx, "SELECT "+invitationColumns+" FROM invitations WHERE "+openInvitation+" AND token_hash = $2", p.now().UnixMicro(), hashToken(token)))
-	if errors.Is(err, db.ErrNotFound) {
-		return nil, false, errInvalidLink()
-	}
 	if err != nil {
-		return nil, false, err
+		return nil, false, ifNotFound(err, errInvalidLink())
 	}
 	person, err := p.byEmail(ctx, q, i.Email)
 	if err != nil || person == nil {
@@ -259,8 +234,8 @@ func (p *People) AcceptInvitation(ctx context.Context, token string, n NewAccoun
 	if mustSignIn {
 		return nil, errSignInFirst(i.Email)
 	}
-	if err := errors.Join(accounts.CheckName("name", n.Name), checkPassword(n.Password, i.Email)); err != nil {
-		return nil, firstFault(err)
+	if err := cmp.Or(accounts.CheckName("name", n.Name), checkPassword(n.Password, i.Email)); err != nil {
+		return nil, err
 	}
 	hash, err := p.passwords.hash(ctx, n.Password)
 	if err != nil {

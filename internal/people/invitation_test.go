@@ -85,9 +85,9 @@ func TestInvitationsExpireAndCanBeRevoked(t *testing.T) {
 		want(t, accept(replaced), fault.NotFound)
 		w.advance(7 * 24 * time.Hour)
 		want(t, accept(late), fault.NotFound)
-		list, more, err := w.Invitations(t.Context(), w.db, w.acme.ID, db.Page{Limit: 2})
-		if err != nil || len(list) != 2 || !more || list[0].Status(w.clock()) != "expired" || list[1].Status(w.clock()) != "revoked" {
-			t.Errorf("%v, %v, %v", list, more, err)
+		found, err := w.Invitations(t.Context(), w.db, w.acme.ID, db.Page{Limit: 2})
+		if err != nil || len(found.Rows) != 2 || !found.More || found.Rows[0].Status(w.clock()) != "expired" || found.Rows[1].Status(w.clock()) != "revoked" {
+			t.Errorf("%+v, %v", found, err)
 		}
 		_, _, err = w.invite(people.Operator(), "ada@example.com", accounts.Viewer)
 		want(t, err, fault.Conflict)
@@ -207,7 +207,7 @@ func TestInvitationsPerDayAreLimited(t *testing.T) {
 			t.Helper()
 			want(t, err, fault.LimitReached)
 			f, ok := fault.As(err)
-			if !ok || f.RetryAfter != 23*time.Hour || !strings.Contains(f.Message, "in 23 hours, at 05:06 UTC") {
+			if !ok || f.RetryAfter != 23*time.Hour || !strings.Contains(f.Message, "Retry after 5 March 05:06:07 UTC") {
 				t.Errorf("%v", err)
 			}
 		}
@@ -242,7 +242,7 @@ func TestInvitationEmailsToAnAddressAreLimited(t *testing.T) {
 		w.advance(2 * time.Minute)
 		err := mailed("Bob@example.com")
 		want(t, err, fault.LimitReached)
-		if f, ok := fault.As(err); !ok || f.RetryAfter != 3*time.Minute || !strings.Contains(f.Message, "in 3 minutes, at 05:11 UTC") {
+		if f, ok := fault.As(err); !ok || f.RetryAfter != 3*time.Minute || !strings.Contains(f.Message, "Retry after 4 March 05:11:07 UTC") {
 			t.Errorf("%v", err)
 		}
 		if err := mailed("cyd@example.com"); err != nil {

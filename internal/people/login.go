@@ -214,10 +214,7 @@ func (p *People) FinishLogin(ctx context.Context, pending, code, replaced string
 
 func (p *People) pendingUser(ctx context.Context, q db.Querier, pending string) (userID string, err error) {
 	err = q.QueryRow(ctx, "SELECT user_id FROM half_logins WHERE token_hash = $1 AND expires_at > $2", hashToken(pending), p.now().UnixMicro()).Scan(&userID)
-	if errors.Is(err, db.ErrNotFound) {
-		return "", fault.New(fault.Authentication, "This sign-in took too long. Start again with your password.")
-	}
-	return userID, err
+	return userID, ifNotFound(err, fault.New(fault.Authentication, "This sign-in took too long. Start again with your password."))
 }
 
 // Proof is a password, or a code of the app or a recovery code.

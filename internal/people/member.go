@@ -159,8 +159,7 @@ func requireAnotherOwner(ctx context.Context, tx *db.Tx, workspaceID string, los
 	if losing != accounts.Owner {
 		return nil
 	}
-	var owners int64
-	err := tx.QueryRow(ctx, "SELECT count(*) FROM members WHERE workspace_id = $1 AND role = $2", workspaceID, string(accounts.Owner)).Scan(&owners)
+	owners, err := count(ctx, tx, "SELECT count(*) FROM members WHERE workspace_id = $1 AND role = $2", workspaceID, string(accounts.Owner))
 	if err == nil && owners < 2 {
 		err = fault.New(fault.InvalidState, "This is the last owner of the workspace. Make someone else an owner first.")
 	}

@@ -13,61 +13,71 @@ import (
 	"turnpike/internal/fault"
 )
 
+// OIDCPurpose is why a person goes to a provider.
+type OIDCPurpose string
+
+// The purposes.
 const (
-	kindOIDC        = "oidc"
-	kindOIDCConfirm = "oidc_confirm"
-	kindOIDCLink    = "oidc_link"
+	OIDCSignIn  OIDCPurpose = "oidc"
+	OIDCLink    OIDCPurpose = "oidc_link"    // an account there to the signed-in person
+	OIDCConfirm OIDCPurpose = "oidc_confirm" // that it is the signed-in person
 )
+
+func (purpose OIDCPurpose) challenge(s *Session) challengeFor {
+	if purpose == OIDCSignIn {
+		return challengeFor{kind: string(purpose)}
+	}
+	return challengeFor{string(purpose), s.UserID}
+}
 
 // oidcState is what the provider's callback is checked against.
 type oidcState struct{ State, Nonce, Verifier string }
 
-// StartOIDC starts a sign-in at a provider. The browser goes to address and keeps cookie, which binds the
-// callback to it.
-func (p *People) StartOIDC(ctx context.Context, o *Provider) (address, cookie string, err error) {
-	return p.startOIDC(ctx, o, challengeFor{kindOIDC, ""})
-}
-
-// StartOIDCLink is StartOIDC for a signed-in person who links an account at the provider.
-func (p *People) StartOIDCLink(ctx context.Context, o *Provider, s *Session) (address, cookie string, err error) {
-	return p.startOIDC(ctx, o, challengeFor{kindOIDCLink, s.UserID})
-}
-
-// StartOIDCConfirm is StartOIDC for a confirmation: the provider must authenticate the person again.
-func (p *People) StartOIDCConfirm(ctx context.Context, o *Provider, s *Session) (address, cookie string, err error) {
-	return p.startOIDC(ctx, o, challengeFor{kindOIDCConfirm, s.UserID}, oauth2.SetAuthURLParam("prompt", "login"), oauth2.SetAuthURLParam("max_age", "0"))
-}
-
-func (p *People) startOIDC(ctx context.Context, o *Provider, f challengeFor, more ...oauth2.AuthCodeOption) (address, cookie string, err error) {
+// StartOIDC sends a person to a provider. The browser goes to address and keeps cookie, which binds the
+// callback to it. A sign-in ignores the session.
+func (p *People) StartOIDC(ctx context.Context, o *Provider, purpose OIDCPurpose, s *Session) (address, cookie string, err error) {
 	found, err := o.discover(ctx, p.now)
 	if err != nil {
 		return "", "", err
 	}
 	state := oidcState{State: newToken(), Nonce: newToken(), Verifier: oauth2.GenerateVerifier()}
-	cookie, err = inTx(ctx, p.db, func(tx *db.Tx) (string, error) { return p.storeChallenge(ctx, tx, f, state) })
-	options := append(more, oidc.Nonce(state.Nonce), oauth2.S256ChallengeOption(state.Verifier))
+	cookie, err = inTx(ctx, p.db, func(tx *db.Tx) (string, error) { return p.storeChallenge(ctx, tx, purpose.challenge(s), state) })
+	options := []oauth2.AuthCodeOption{oidc.Nonce(state.Nonce), oauth2.S256ChallengeOption(state.Verifier)}
+	if purpose == OIDCConfirm { // the provider must authenticate the person again
+		options = append(options, oauth2.SetAuthURLParam("prompt", "login"), oauth2.SetAuthURLParam("max_age", "0"))
+	}
 	return o.oauth(found).AuthCodeURL(state.State, options...), cookie, err
 }
 
 // OIDCCallback is what the browser returns from the provider with.
 type OIDCCallback struct {
-	Cookie   string // of StartOIDC
-	State    string // from the address
-	Code     string // from the address
-	Replaced string // as for Login
+	Cookie   string   // of StartOIDC
+	State    string   // from the address
+	Code     string   // from the address
+	Replaced string   // as for Login
+	LinkTo   *Session // whose person links the account; nil for a sign-in
 }
 
 // FinishOIDC signs in a member, or an invited person, who becomes one. An authenticator app is still
 // required. If the person is already signed in, the session continues with a new token; the session of
-// anyone else in this browser ends.
+// anyone else in this browser ends. A link to an account of another person is rejected.
 func (p *People) FinishOIDC(ctx context.Context, o *Provider, c OIDCCallback, from Browser) (*SignIn, error) {
-	who, err := p.exchangeVerified(ctx, o, c, challengeFor{kindOIDC, ""})
+	purpose := OIDCSignIn
+	if c.LinkTo != nil {
+		purpose = OIDCLink
+	}
+	who, err := p.exchangeVerified(ctx, o, c, purpose.challenge(c.LinkTo))
 	if err != nil {
 		return nil, err
 	}
-	return inTx(ctx, p.db, func(tx *db.Tx) (*SignIn, error) {
-		current, err := p.LookUpSession(ctx, tx, c.Replaced)
-		if err != nil && !fault.Is(err, fault.Authentication) {
+	return inTx(ctx, p.db, func(tx *db.Tx) (_ *SignIn, err error) {
+		current := c.LinkTo
+		if current != nil {
+			err = p.checkOwnAccount(ctx, tx, who, current)
+		} else if current, err = p.LookUpSession(ctx, tx, c.Replaced); fault.Is(err, fault.Authentication) {
+			err = nil
+		}
+		if err != nil {
 			return nil, err
 		}
 		person, linked, err := p.findOrLinkPerson(ctx, tx, who, current, from)
@@ -77,6 +87,9 @@ func (p *People) FinishOIDC(ctx context.Context, o *Provider, c OIDCCallback, fr
 		if current != nil && current.UserID == person.ID {
 			return p.resumeSession(ctx, tx, current, who, linked)
 		}
+		if c.LinkTo != nil {
+			return nil, errOtherPersonsAccount() // it was linked concurrently
+		}
 		proven, _ := who.provenAt(p.now())
 		in, err := p.continueSignIn(ctx, tx, person, signInParams{method: ByOIDC, provenAt: proven, replaced: c.Replaced, from: from, secondFactor: who.secondFactor()})
 		if err != nil {
@@ -84,28 +97,6 @@ func (p *People) FinishOIDC(ctx context.Context, o *Provider, c OIDCCallback, fr
 		}
 		in.Linked = linked
 		return in, nil
-	})
-}
-
-// FinishOIDCLink links an account at the provider to the person of the session, which continues with a new
-// token. The account of another person is rejected.
-func (p *People) FinishOIDCLink(ctx context.Context, o *Provider, s *Session, c OIDCCallback, from Browser) (*SignIn, error) {
-	who, err := p.exchangeVerified(ctx, o, c, challengeFor{kindOIDCLink, s.UserID})
-	if err != nil {
-		return nil, err
-	}
-	return inTx(ctx, p.db, func(tx *db.Tx) (*SignIn, error) {
-		if err := p.checkOwnAccount(ctx, tx, who, s); err != nil {
-			return nil, err
-		}
-		person, linked, err := p.findOrLinkPerson(ctx, tx, who, s, from)
-		if err != nil {
-			return nil, err
-		}
-		if person.ID != s.UserID {
-			return nil, errOtherPersonsAccount() // it was linked concurrently
-		}
-		return p.resumeSession(ctx, tx, s, who, linked)
 	})
 }
 
@@ -150,7 +141,7 @@ func (p *People) resumeSession(ctx context.Context, tx *db.Tx, s *Session, who *
 
 // FinishOIDCConfirm confirms the session by a sign-in at the provider and returns its new token.
 func (p *People) FinishOIDCConfirm(ctx context.Context, o *Provider, s *Session, c OIDCCallback) (token string, err error) {
-	who, err := p.exchange(ctx, o, c, challengeFor{kindOIDCConfirm, s.UserID})
+	who, err := p.exchange(ctx, o, c, OIDCConfirm.challenge(s))
 	if err != nil {
 		return "", err
 	}
@@ -166,9 +157,11 @@ func (p *People) FinishOIDCConfirm(ctx context.Context, o *Provider, s *Session,
 		if err != nil {
 			return "", err
 		}
-		if known, err := p.linkedUser(ctx, tx, who); err != nil {
+		known, err := p.linkedUser(ctx, tx, who)
+		if err != nil {
 			return "", err
-		} else if known != person.ID {
+		}
+		if known != person.ID {
 			return "", fault.New(fault.Authentication, "That is not the account at the provider that is linked to %s.", person.Email)
 		}
 		if err := p.requireNoTOTPCode(ctx, tx, person.ID); err != nil {
@@ -186,10 +179,7 @@ func (p *People) FinishOIDCConfirm(ctx context.Context, o *Provider, s *Session,
 // linkedUser returns the person that an identity is linked to, or "".
 func (p *People) linkedUser(ctx context.Context, q db.Querier, who *claims) (userID string, err error) {
 	err = q.QueryRow(ctx, "SELECT user_id FROM identities WHERE issuer = $1 AND subject = $2", who.token.Issuer, who.token.Subject).Scan(&userID)
-	if errors.Is(err, db.ErrNotFound) {
-		return "", nil
-	}
-	return userID, err
+	return userID, ifNotFound(err, nil)
 }
 
 // lockLinkedPerson locks the person of an identity and checks the link again, because a password reset may
@@ -260,8 +250,7 @@ func (p *People) checkLinkAllowed(ctx context.Context, tx *db.Tx, person *Person
 	if current != nil && current.UserID == person.ID {
 		return nil
 	}
-	var passkeys int64
-	err := tx.QueryRow(ctx, "SELECT count(*) FROM passkeys WHERE user_id = $1", person.ID).Scan(&passkeys)
+	passkeys, err := count(ctx, tx, "SELECT count(*) FROM passkeys WHERE user_id = $1", person.ID)
 	if err != nil || passkeys == 0 && !person.HasPassword() {
 		return err
 	}

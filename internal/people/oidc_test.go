@@ -84,7 +84,7 @@ func (i *issuer) sign() string {
 // begin starts a sign-in and prepares the token of a person.
 func (w *fixture) begin(i *issuer, o *people.Provider, subject, email string) people.OIDCCallback {
 	w.t.Helper()
-	address, cookie, err := w.StartOIDC(w.t.Context(), o)
+	address, cookie, err := w.StartOIDC(w.t.Context(), o, people.OIDCSignIn, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -282,17 +282,21 @@ func TestLinkBelongsToTheSignedInPerson(t *testing.T) {
 		w.member("vi@example.com", accounts.Owner)
 		in, vi := w.login("dev@example.com"), w.login("vi@example.com")
 		start := func(s *people.Session, subject, email string) people.OIDCCallback {
-			address, cookie, err := w.StartOIDCLink(t.Context(), o, s)
+			address, cookie, err := w.StartOIDC(t.Context(), o, people.OIDCLink, s)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return people.OIDCCallback{Cookie: cookie, State: w.prepare(i, address, subject, email).Get("state"), Code: "good"}
 		}
+		finish := func(s *people.Session, a people.OIDCCallback) (*people.SignIn, error) {
+			a.LinkTo = s
+			return w.FinishOIDC(t.Context(), o, a, browser)
+		}
 		link := func(s *people.Session, a people.OIDCCallback) error {
-			_, err := w.FinishOIDCLink(t.Context(), o, s, a, browser)
+			_, err := finish(s, a)
 			return err
 		}
-		if got, err := w.FinishOIDCLink(t.Context(), o, vi.Session, start(vi.Session, "vi", "Vi@Example.com"), browser); err != nil || !got.Linked || w.alive(vi.Token) || !w.alive(got.Token) {
+		if got, err := finish(vi.Session, start(vi.Session, "vi", "Vi@Example.com")); err != nil || !got.Linked || w.alive(vi.Token) || !w.alive(got.Token) {
 			t.Fatalf("%+v, %v", got, err)
 		}
 		w.invited("carol@example.com", accounts.Viewer)
@@ -321,12 +325,12 @@ func TestLinkBelongsToTheSignedInPerson(t *testing.T) {
 		if list, err := w.Identities(t.Context(), w.db, in.Person.ID); err != nil || len(list) != 0 || w.actions() != before || !w.alive(in.Token) {
 			t.Fatalf("something was done: %v, %v, %s", list, err, w.actions())
 		}
-		got, err := w.FinishOIDCLink(t.Context(), o, in.Session, start(in.Session, "dev", "dev@example.com"), browser)
+		got, err := finish(in.Session, start(in.Session, "dev", "dev@example.com"))
 		if err != nil || !got.Linked || got.Session.ID != in.Session.ID || w.alive(in.Token) || !w.alive(got.Token) {
 			t.Fatalf("%+v, %v", got, err)
 		}
 		// From now on the ID identifies the person, not the address.
-		again, err := w.FinishOIDCLink(t.Context(), o, in.Session, start(in.Session, "dev", "dev@elsewhere.example.com"), browser)
+		again, err := finish(in.Session, start(in.Session, "dev", "dev@elsewhere.example.com"))
 		if err != nil || again.Linked || again.Person.Email != "dev@example.com" || !w.alive(again.Token) {
 			t.Errorf("%+v, %v", again, err)
 		}
@@ -409,7 +413,7 @@ func TestProviderConfirmationRenewsTheToken(t *testing.T) {
 			t.Fatal(err)
 		}
 		start := func(subject string, at any) people.OIDCCallback {
-			address, cookie, err := w.StartOIDCConfirm(t.Context(), o, in.Session)
+			address, cookie, err := w.StartOIDC(t.Context(), o, people.OIDCConfirm, in.Session)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -481,7 +485,7 @@ func TestFailedDiscoveryIsSharedAndCached(t *testing.T) {
 		asked, waiting, release := i.away()
 		o := provider(i)
 		start := func(ctx context.Context) error {
-			_, _, err := w.StartOIDC(ctx, o)
+			_, _, err := w.StartOIDC(ctx, o, people.OIDCSignIn, nil)
 			return err
 		}
 		failed := make(chan error, 10)

@@ -1,8 +1,8 @@
 package people
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"net/url"
 	"time"
 
@@ -83,8 +83,7 @@ func (p *People) NewSetupLink(ctx context.Context, tx *db.Tx, workspaceID string
 }
 
 func requireNoOwner(ctx context.Context, q db.Querier) error {
-	var owners int64
-	err := q.QueryRow(ctx, "SELECT count(*) FROM members WHERE role = $1", string(accounts.Owner)).Scan(&owners)
+	owners, err := count(ctx, q, "SELECT count(*) FROM members WHERE role = $1", string(accounts.Owner))
 	if err == nil && owners > 0 {
 		err = fault.New(fault.InvalidState, "There is already an owner. Sign in, or run: turnpike users reset-password --help")
 	}
@@ -96,10 +95,9 @@ const SignalSetup = "set_up"
 
 // IsSetUp reports whether an owner can sign in.
 func (p *People) IsSetUp(ctx context.Context, q db.Querier) (bool, error) {
-	var owners int64
-	err := q.QueryRow(ctx, `SELECT count(*) FROM members m JOIN users u ON u.id = m.user_id WHERE m.role = $1 AND (u.password_hash IS NOT NULL
+	owners, err := count(ctx, q, `SELECT count(*) FROM members m JOIN users u ON u.id = m.user_id WHERE m.role = $1 AND (u.password_hash IS NOT NULL
 		OR EXISTS (SELECT 1 FROM passkeys k WHERE k.user_id = u.id) OR EXISTS (SELECT 1 FROM identities i WHERE i.user_id = u.id))`,
-		string(accounts.Owner)).Scan(&owners)
+		string(accounts.Owner))
 	return owners > 0, err
 }
 
@@ -116,10 +114,7 @@ func (p *People) NeedsSetup(ctx context.Context, q db.Querier) (bool, error) {
 func (p *People) CheckSetupLink(ctx context.Context, q db.Querier, token string) error {
 	var kind string
 	err := q.QueryRow(ctx, "SELECT kind FROM one_time_links WHERE token_hash = $1 AND kind = $2", hashToken(token), kindSetup).Scan(&kind)
-	if errors.Is(err, db.ErrNotFound) {
-		return errInvalidLink()
-	}
-	return err
+	return ifNotFound(err, errInvalidLink())
 }
 
 // NewAccount is what a new person enters.
@@ -132,8 +127,8 @@ type NewAccount struct {
 // Setup uses the setup link: it creates the first owner and signs them in.
 func (p *People) Setup(ctx context.Context, token string, n NewAccount, from Browser) (*SignIn, error) {
 	n.Email = accounts.NormalizeEmail(n.Email)
-	if err := errors.Join(checkEmail(n.Email), accounts.CheckName("name", n.Name), checkPassword(n.Password, n.Email)); err != nil {
-		return nil, firstFault(err)
+	if err := cmp.Or(checkEmail(n.Email), accounts.CheckName("name", n.Name), checkPassword(n.Password, n.Email)); err != nil {
+		return nil, err
 	}
 	if err := p.CheckSetupLink(ctx, p.db, token); err != nil {
 		return nil, err // before the expensive hash
@@ -145,11 +140,8 @@ func (p *People) Setup(ctx context.Context, token string, n NewAccount, from Bro
 	return inTx(ctx, p.db, func(tx *db.Tx) (*SignIn, error) {
 		var workspaceID string
 		err := tx.QueryRow(ctx, "DELETE FROM one_time_links WHERE token_hash = $1 AND kind = $2 RETURNING workspace_id", hashToken(token), kindSetup).Scan(&workspaceID)
-		if errors.Is(err, db.ErrNotFound) {
-			return nil, errInvalidLink()
-		}
 		if err != nil {
-			return nil, err
+			return nil, ifNotFound(err, errInvalidLink())
 		}
 		if err := requireNoOwner(ctx, tx); err != nil {
 			return nil, err
@@ -195,12 +187,4 @@ func (p *People) createMember(ctx context.Context, tx *db.Tx, u *accounts.User, 
 
 func errSignInFirst(email string) error {
 	return fault.Param(fault.InvalidState, "email", "%s already has an account. Sign in first, then open the link again.", email)
-}
-
-// firstFault returns the first of joined errors, because a form shows one at a time.
-func firstFault(err error) error {
-	if f, ok := fault.As(err); ok {
-		return f
-	}
-	return err
 }

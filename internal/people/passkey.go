@@ -161,21 +161,15 @@ func (p *People) newChallenge(ctx context.Context, tx *db.Tx, f challengeFor, op
 type PasskeyResponse struct {
 	Token    string // of the Challenge
 	Response []byte // the credential, as JSON
-}
-
-// NewPasskey is a passkey to be registered.
-type NewPasskey struct {
-	Name     string
-	Response PasskeyResponse
+	Name     string // for a new passkey
 }
 
 // FinishPasskey stores a new passkey.
-func (p *People) FinishPasskey(ctx context.Context, s *Session, rp RelyingParty, n NewPasskey, from Browser) (*Passkey, error) {
-	name, r := n.Name, n.Response
+func (p *People) FinishPasskey(ctx context.Context, s *Session, rp RelyingParty, r PasskeyResponse, from Browser) (*Passkey, error) {
 	if err := p.RequireConfirmed(s); err != nil {
 		return nil, err
 	}
-	if err := accounts.CheckName("name", name); err != nil {
+	if err := accounts.CheckName("name", r.Name); err != nil {
 		return nil, err
 	}
 	w, err := rp.webAuthn()
@@ -202,14 +196,14 @@ func (p *People) FinishPasskey(ctx context.Context, s *Session, rp RelyingParty,
 		if err != nil {
 			return nil, errInvalidPasskey(err)
 		}
-		k := &Passkey{ID: ids.New(PasskeyID), UserID: s.UserID, Name: name, CreatedAt: p.now(), credential: *credential}
+		k := &Passkey{ID: ids.New(PasskeyID), UserID: s.UserID, Name: r.Name, CreatedAt: p.now(), credential: *credential}
 		if err := p.insertPasskey(ctx, tx, k); err != nil {
 			return nil, err
 		}
 		if err := p.recordSecondFactor(ctx, tx, s); err != nil {
 			return nil, err
 		}
-		return k, p.log(ctx, tx, from.actor(s.UserID), personAction{s.UserID, "passkey.added", map[string]any{"passkey": k.ID, "name": name}})
+		return k, p.log(ctx, tx, from.actor(s.UserID), personAction{s.UserID, "passkey.added", map[string]any{"passkey": k.ID, "name": k.Name}})
 	})
 }
 
@@ -231,38 +225,38 @@ func errInvalidPasskey(cause error) error {
 	return fault.New(fault.Authentication, "The passkey was rejected. Retry, or sign in another way.").Because(cause)
 }
 
-// StartPasskeyLogin starts a sign-in with a passkey.
-func (p *People) StartPasskeyLogin(ctx context.Context, tx *db.Tx, rp RelyingParty) (*Challenge, error) {
-	return p.startAssertion(ctx, tx, rp, challengeFor{kindPasskeyLogin, ""})
+// assertion returns the challenge of an existing passkey: of the person who confirms, or of
+// anyone who signs in if userID is empty.
+func assertion(userID string) challengeFor {
+	if userID == "" {
+		return challengeFor{kind: kindPasskeyLogin}
+	}
+	return challengeFor{kindPasskeyConfirm, userID}
 }
 
-func (p *People) startAssertion(ctx context.Context, tx *db.Tx, rp RelyingParty, f challengeFor) (*Challenge, error) {
+// StartPasskeyAssertion starts a confirmation by a person, or a sign-in if userID is empty.
+func (p *People) StartPasskeyAssertion(ctx context.Context, tx *db.Tx, rp RelyingParty, userID string) (*Challenge, error) {
 	w, err := rp.webAuthn()
 	if err != nil {
 		return nil, err
 	}
 	options, state, err := w.BeginDiscoverableLogin(webauthn.WithUserVerification(protocol.VerificationRequired))
 	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", f.kind, err)
+		return nil, fmt.Errorf("start passkey assertion: %w", err)
 	}
-	return p.newChallenge(ctx, tx, f, options, state)
+	return p.newChallenge(ctx, tx, assertion(userID), options, state)
 }
 
 // FinishPasskeyLogin signs in the owner of the passkey. replaced is as for Login.
 func (p *People) FinishPasskeyLogin(ctx context.Context, rp RelyingParty, r PasskeyResponse, replaced string, from Browser) (*SignIn, error) {
-	return verifyPasskey(ctx, p, passkeyAssertion{rp, r, challengeFor{kindPasskeyLogin, ""}, from}, func(tx *db.Tx, person *Person) (*SignIn, error) {
+	return verifyPasskey(ctx, p, passkeyAssertion{rp, r, assertion(""), from}, func(tx *db.Tx, person *Person) (*SignIn, error) {
 		return p.continueSignIn(ctx, tx, person, signInParams{method: ByPasskey, provenAt: p.now(), replaced: replaced, from: from})
 	})
 }
 
-// StartPasskeyConfirm starts a confirmation with a passkey.
-func (p *People) StartPasskeyConfirm(ctx context.Context, tx *db.Tx, s *Session, rp RelyingParty) (*Challenge, error) {
-	return p.startAssertion(ctx, tx, rp, challengeFor{kindPasskeyConfirm, s.UserID})
-}
-
 // FinishPasskeyConfirm is Confirm with a passkey. It returns the session's new token.
 func (p *People) FinishPasskeyConfirm(ctx context.Context, s *Session, rp RelyingParty, r PasskeyResponse, from Browser) (token string, err error) {
-	return verifyPasskey(ctx, p, passkeyAssertion{rp, r, challengeFor{kindPasskeyConfirm, s.UserID}, from}, func(tx *db.Tx, person *Person) (string, error) {
+	return verifyPasskey(ctx, p, passkeyAssertion{rp, r, assertion(s.UserID), from}, func(tx *db.Tx, person *Person) (string, error) {
 		if person.ID != s.UserID {
 			return "", errInvalidPasskey(errors.New("passkey of another person"))
 		}

@@ -72,6 +72,12 @@ func bytesCBOR(raw []byte) []byte {
 	return append(binary.BigEndian.AppendUint16([]byte{0x59}, uint16(len(raw))), raw...)
 }
 
+// named is the response with the name of the new passkey.
+func named(name string, r people.PasskeyResponse) people.PasskeyResponse {
+	r.Name = name
+	return r
+}
+
 func (a *authenticator) create(c *people.Challenge) people.PasskeyResponse {
 	a.t.Helper()
 	point, err := a.key.PublicKey.Bytes() // 4, x, y
@@ -122,7 +128,7 @@ func (w *fixture) startPasskeyLogin() *people.Challenge {
 	w.t.Helper()
 	var c *people.Challenge
 	w.write(func(tx *db.Tx) (err error) {
-		c, err = w.StartPasskeyLogin(w.t.Context(), tx, party)
+		c, err = w.StartPasskeyAssertion(w.t.Context(), tx, party, "")
 		return err
 	})
 	return c
@@ -132,7 +138,7 @@ func (w *fixture) startPasskeyLogin() *people.Challenge {
 func (w *fixture) register(s *people.Session, name string) (*authenticator, *people.Passkey) {
 	w.t.Helper()
 	a := newAuthenticator(w.t, s.UserID)
-	k, err := w.FinishPasskey(w.t.Context(), s, party, people.NewPasskey{Name: name, Response: a.create(w.startPasskey(s))}, browser)
+	k, err := w.FinishPasskey(w.t.Context(), s, party, named(name, a.create(w.startPasskey(s))), browser)
 	if err != nil {
 		w.t.Fatalf("%v: %v", err, errors.Unwrap(err))
 	}
@@ -200,7 +206,7 @@ func TestInvalidPasskeyResponsesAreRejected(t *testing.T) {
 		_, err = w.FinishPasskeyLogin(t.Context(), party, genuine.get(w.startPasskey(w.login("ada@example.com").Session)), "", browser)
 		want(t, err, fault.Authentication)
 		evil := newAuthenticator(t, eve)
-		_, err = w.FinishPasskey(t.Context(), w.login("eve@example.com").Session, party, people.NewPasskey{Name: "Evil", Response: evil.create(w.startPasskey(w.login("ada@example.com").Session))}, browser)
+		_, err = w.FinishPasskey(t.Context(), w.login("eve@example.com").Session, party, named("Evil", evil.create(w.startPasskey(w.login("ada@example.com").Session))), browser)
 		want(t, err, fault.Authentication)
 		if _, err := w.FinishPasskeyLogin(t.Context(), party, genuine.get(w.startPasskeyLogin()), "", browser); err != nil {
 			t.Errorf("the real one: %v", err)
@@ -218,7 +224,7 @@ func TestPasskeyConfirmsASession(t *testing.T) {
 		w.advance(11 * time.Minute)
 		start := func() (c *people.Challenge) {
 			w.write(func(tx *db.Tx) (err error) {
-				c, err = w.StartPasskeyConfirm(t.Context(), tx, in.Session, party)
+				c, err = w.StartPasskeyAssertion(t.Context(), tx, party, in.Session.UserID)
 				return err
 			})
 			return c
@@ -246,7 +252,7 @@ func TestPasskeysAreManagedByTheirOwner(t *testing.T) {
 		a, k := w.register(in.Session, "Laptop")
 		again := newAuthenticator(t, eve.Session.UserID)
 		again.id = a.id
-		_, err := w.FinishPasskey(t.Context(), eve.Session, party, people.NewPasskey{Name: "Copy", Response: again.create(w.startPasskey(eve.Session))}, browser)
+		_, err := w.FinishPasskey(t.Context(), eve.Session, party, named("Copy", again.create(w.startPasskey(eve.Session))), browser)
 		want(t, err, fault.Conflict)
 		remove := func(s *people.Session) error {
 			return w.try(func(tx *db.Tx) error { return w.DeletePasskey(t.Context(), tx, s, k.ID, browser) })

@@ -20,9 +20,7 @@ func (p *People) RequestPasswordReset(ctx context.Context, tx *db.Tx, email stri
 	if person, err = p.lock(ctx, tx, person.ID); err != nil {
 		return nil, err
 	}
-	var recent int64
-	err = tx.QueryRow(ctx, "SELECT count(*) FROM one_time_links WHERE user_id = $1 AND created_at > $2",
-		person.ID, p.now().Add(-resetPause).UnixMicro()).Scan(&recent)
+	recent, err := count(ctx, tx, "SELECT count(*) FROM one_time_links WHERE user_id = $1 AND created_at > $2", person.ID, p.now().Add(-resetPause).UnixMicro())
 	if err != nil || recent > 0 {
 		return nil, err
 	}
@@ -75,10 +73,7 @@ func (p *People) RemoveSecondFactor(ctx context.Context, tx *db.Tx, userID strin
 func (p *People) FindPasswordLink(ctx context.Context, q db.Querier, token string) (*Person, error) {
 	person, err := scanPerson(q.QueryRow(ctx, "SELECT "+personColumns+` FROM one_time_links l JOIN users u ON u.id = l.user_id
 		WHERE l.token_hash = $1 AND l.kind = $2 AND l.expires_at > $3`, hashToken(token), kindPassword, p.now().UnixMicro()))
-	if errors.Is(err, db.ErrNotFound) {
-		return nil, errInvalidLink()
-	}
-	return person, err
+	return person, ifNotFound(err, errInvalidLink())
 }
 
 // ResetPassword uses a password link and removes other credentials, because someone else may have created

@@ -125,12 +125,20 @@ func (p *People) lock(ctx context.Context, tx *db.Tx, id string) (*Person, error
 	return person, orNoSuch(err, "person", id)
 }
 
-// orNoSuch replaces db.ErrNotFound by an error for the client.
-func orNoSuch(err error, kind, id string) error {
+// ifNotFound replaces db.ErrNotFound, by an error for the client or nil.
+func ifNotFound(err, instead error) error {
 	if errors.Is(err, db.ErrNotFound) {
-		return fault.NoSuch(kind, id)
+		return instead
 	}
 	return err
+}
+
+func orNoSuch(err error, kind, id string) error { return ifNotFound(err, fault.NoSuch(kind, id)) }
+
+// count returns the result of a SELECT count(*).
+func count(ctx context.Context, q db.Querier, query string, args ...any) (n int64, err error) {
+	err = q.QueryRow(ctx, query, args...).Scan(&n)
+	return n, err
 }
 
 // inTx runs fn in a transaction and returns its result, or the zero value if the transaction fails.
@@ -182,8 +190,7 @@ func (p *People) CanSignIn(ctx context.Context, q db.Querier, person *Person) (b
 // isMemberElsewhere reports whether the person is a member of a workspace other than the one they were
 // just added to. Such an account must keep its credentials; one without workspaces can be reset.
 func (p *People) isMemberElsewhere(ctx context.Context, q db.Querier, person *Person, added string) (bool, error) {
-	var others int64
-	err := q.QueryRow(ctx, "SELECT count(*) FROM members WHERE user_id = $1 AND workspace_id <> $2", person.ID, added).Scan(&others)
+	others, err := count(ctx, q, "SELECT count(*) FROM members WHERE user_id = $1 AND workspace_id <> $2", person.ID, added)
 	return others > 0, err
 }
 

@@ -2,7 +2,6 @@ package people
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"turnpike/internal/db"
@@ -85,11 +84,8 @@ func (p *People) LookUpSession(ctx context.Context, q db.Querier, token string) 
 	person := new(Person)
 	s, err := scanSession(q.QueryRow(ctx, "SELECT "+sessionColumns+", "+personColumns+
 		" FROM sessions s JOIN users u ON u.id = s.user_id WHERE s.token_hash = $1 AND "+activeSessions, hashToken(token), seen, created), person.fields()...)
-	if errors.Is(err, db.ErrNotFound) {
-		return nil, errNoSession()
-	}
 	if err != nil {
-		return nil, err
+		return nil, ifNotFound(err, errNoSession())
 	}
 	s.Person = person
 	return s, nil
@@ -162,10 +158,7 @@ func (p *People) lockSessionPerson(ctx context.Context, tx *db.Tx, s *Session) (
 	}
 	var id string
 	err = tx.QueryRow(ctx, "SELECT id FROM sessions WHERE id = $1", s.ID).Scan(&id)
-	if errors.Is(err, db.ErrNotFound) {
-		return nil, errNoSession()
-	}
-	return person, err
+	return person, ifNotFound(err, errNoSession())
 }
 
 // lockConfirmed is lockSessionPerson for actions that need a recent authentication.

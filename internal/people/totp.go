@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/base32"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -47,10 +46,7 @@ func (p *People) GetSecondFactor(ctx context.Context, q db.Querier, userID strin
 	err := db.Scan(q.QueryRow(ctx, `SELECT enabled_at, (SELECT count(*) FROM recovery_codes WHERE user_id = $1 AND used_at IS NULL)
 		FROM totp WHERE user_id = $1`, userID), &f.EnabledAt, &f.RecoveryCodesLeft)
 	f.Enabled = f.EnabledAt != nil
-	if errors.Is(err, db.ErrNotFound) {
-		return f, nil
-	}
-	return f, err
+	return f, ifNotFound(err, nil)
 }
 
 func (p *People) hasTOTP(ctx context.Context, q db.Querier, userID string) (bool, error) {
@@ -91,11 +87,8 @@ func (p *People) PendingTOTP(ctx context.Context, q db.Querier, s *Session, issu
 	}
 	var sealed string
 	err = q.QueryRow(ctx, "SELECT secret FROM totp WHERE user_id = $1 AND enabled_at IS NULL", s.UserID).Scan(&sealed)
-	if errors.Is(err, db.ErrNotFound) {
-		return nil, errNoEnrollment()
-	}
 	if err != nil {
-		return nil, err
+		return nil, ifNotFound(err, errNoEnrollment())
 	}
 	secret, err := p.ring.Open(sealed, totpLocation(s.UserID))
 	if err != nil {
@@ -263,11 +256,8 @@ func (p *People) consumeTOTPCode(ctx context.Context, tx *db.Tx, userID, code st
 	var sealed string
 	var last int64
 	err := tx.QueryRow(ctx, "SELECT secret, last_step FROM totp WHERE user_id = $1", userID).Scan(&sealed, &last)
-	if errors.Is(err, db.ErrNotFound) {
-		return errNoEnrollment()
-	}
 	if err != nil {
-		return err
+		return ifNotFound(err, errNoEnrollment())
 	}
 	secret, err := p.ring.Open(sealed, totpLocation(userID))
 	if err != nil {
