@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"turnpike/internal/accounts"
@@ -64,21 +65,12 @@ func accountPage(req *request) (*view, error) {
 // sessionRows returns the person's sessions, this browser first.
 func (req *request) sessionRows() (rows []sessionRow, more int, err error) {
 	list, err := req.s.People.Sessions(req.Context(), req.s.DB, req.session.UserID)
-	if err != nil {
-		return nil, 0, err
+	list = slices.DeleteFunc(list, func(s *people.Session) bool { return s.ID == req.session.ID })
+	list = slices.Insert(list, 0, req.session)
+	for _, s := range list[:min(len(list), maxSessions)] {
+		rows = append(rows, sessionRow{Session: s, Device: device(s.UserAgent), By: methods[s.Method], Here: s.ID == req.session.ID})
 	}
-	rows = []sessionRow{newSessionRow(req.session)}
-	rows[0].Here = true
-	for _, s := range list {
-		if s.ID != req.session.ID && len(rows) < maxSessions {
-			rows = append(rows, newSessionRow(s))
-		}
-	}
-	return rows, max(0, len(list)-len(rows)), nil
-}
-
-func newSessionRow(s *people.Session) sessionRow {
-	return sessionRow{Session: s, Device: device(s.UserAgent), By: methods[s.Method]}
+	return rows, len(list) - len(rows), err
 }
 
 func (req *request) workspaceRows() ([]workspaceRow, error) {

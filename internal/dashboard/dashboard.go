@@ -7,6 +7,7 @@
 package dashboard
 
 import (
+	"html/template"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -111,7 +112,7 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{Options: o, public: public, listens: listens, sameSite: http.NewCrossOriginProtection(), pages: newPages(),
+	s := &Server{Options: o, public: public, listens: listens, sameSite: http.NewCrossOriginProtection(), pages: &pages{parsed: map[string]*template.Template{}},
 		anonymous: addrlimit.New(anonymousPerMinute, o.Now), live: newLiveStreams()}
 	// A proxy may change the Host header, but not the browser's Origin.
 	if err := s.sameSite.AddTrustedOrigin(clientip.Origin(public)); err != nil {

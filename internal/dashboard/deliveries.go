@@ -134,11 +134,7 @@ func deliveriesPage(req *request) (*view, error) {
 	if d.Endpoints, err = req.endpointChoices(f.EndpointID); err != nil {
 		return nil, err
 	}
-	shown := &view{template: "deliveries", title: "Deliveries", data: d, live: d.Live}
-	if wrong != nil {
-		return req.showFilterError(shown, wrong)
-	}
-	return shown, nil
+	return req.withFilterError(&view{template: "deliveries", title: "Deliveries", data: d, live: d.Live}, wrong)
 }
 
 // replaySelected replays the selected deliveries: all or none.

@@ -166,13 +166,11 @@ func (d *deliveryData) choose(attempts []*webhooks.Attempt, only string) error {
 		d.Attempts, d.Alone = []*shownAttempt{showAttempt(attempts[i], true)}, true
 		return nil
 	}
-	for i, a := range attempts[:min(len(attempts), attemptsInFull+attemptsListed)] {
-		if i < attemptsInFull {
-			d.Attempts = append(d.Attempts, showAttempt(a, false))
-			continue
-		}
-		d.Older = append(d.Older, showAttempt(a, false))
+	for _, a := range attempts[:min(len(attempts), attemptsInFull+attemptsListed)] {
+		d.Attempts = append(d.Attempts, showAttempt(a, false))
 	}
+	full := min(len(d.Attempts), attemptsInFull)
+	d.Attempts, d.Older = d.Attempts[:full], d.Attempts[full:]
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"time"
@@ -17,13 +18,20 @@ func (req *request) sendCSV(name string, part []byte) error {
 		h.Set("Content-Disposition", `attachment; filename="`+name+`"`)
 		req.WriteHeader(http.StatusOK)
 	}
-	_ = http.NewResponseController(req.W).SetWriteDeadline(time.Now().Add(sendTimeout))
-	_, err := req.W.Write(part)
-	_ = http.NewResponseController(req.W).SetWriteDeadline(time.Time{}) // HTTP/2 ends a silent stream at its deadline
-	if err != nil {
+	if req.stream(part) != nil {
 		return errDisconnected
 	}
 	return nil
+}
+
+// stream sends a part of a long response.
+func (req *request) stream(part []byte) error {
+	control := http.NewResponseController(req.W)
+	_ = control.SetWriteDeadline(time.Now().Add(sendTimeout))
+	_, err := req.W.Write(part)
+	err = cmp.Or(err, control.Flush())
+	_ = control.SetWriteDeadline(time.Time{}) // HTTP/2 ends a silent stream at its deadline
+	return err
 }
 
 // endDownload ends a file. An incomplete file must not look complete.

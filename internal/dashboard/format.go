@@ -131,26 +131,11 @@ func showCredits(v any) string {
 	if v = indirect(v); v == nil {
 		return none
 	}
-	whole, part, hasPart := strings.Cut(fmt.Sprint(v), ".")
-	whole = grouped(whole)
-	if !hasPart {
-		return whole
+	amount := web.GroupThousands(fmt.Sprint(v))
+	if len(amount) > 1 && amount[len(amount)-2] == '.' {
+		amount += "0"
 	}
-	if len(part) == 1 {
-		part += "0"
-	}
-	return whole + "." + part
-}
-
-func grouped(digits string) string {
-	sign := ""
-	if strings.HasPrefix(digits, "-") {
-		sign, digits = "-", digits[1:]
-	}
-	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return sign + digits
+	return amount
 }
 
 // showCount formats a whole number with grouped digits.
@@ -158,7 +143,7 @@ func showCount(v any) string {
 	if v = indirect(v); v == nil {
 		return none
 	}
-	return grouped(fmt.Sprint(v))
+	return web.GroupThousands(fmt.Sprint(v))
 }
 
 // showBytes uses the units of the settings.

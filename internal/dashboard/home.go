@@ -26,22 +26,13 @@ const (
 )
 
 type homeData struct {
-	Money     balance
+	Money     *spend.Billing // nil in test, where requests are free
+	Runway    string         // how long credits last at the recent rate, or empty if unknown
 	Days      *daily
 	Day       pastDay
 	Troubles  issues
 	Untouched bool   // there was never a request
 	Example   string // a first request
-}
-
-// balance is the state of the credits, in live.
-type balance struct {
-	Spent     credits.Micro // this month
-	Monthly   *credits.Micro
-	Remaining *credits.Micro
-	Low       bool
-	Runway    string // how long credits last at the recent rate, or empty if unknown
-	ResetsAt  time.Time
 }
 
 // pastDay is the last 24 hours.
@@ -77,8 +68,13 @@ func homePage(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d.Money, err = req.readBalance(hours); err != nil {
-		return nil, err
+	if req.env == accounts.Live {
+		if d.Money, err = spend.ReadBilling(req.Context(), req.s.DB, req.workspace.ID, req.now()); err != nil {
+			return nil, err
+		}
+		if left := d.Money.Remaining(); left != nil {
+			d.Runway = runway(*left, hours)
+		}
 	}
 	if d.Day, err = req.lastDay(hours); err != nil {
 		return nil, err
@@ -96,34 +92,12 @@ func homePage(req *request) (*view, error) {
 	return &view{template: "home", title: "Home", data: d, live: true}, nil
 }
 
-func (req *request) readBalance(hours []spend.Usage) (m balance, err error) {
-	if req.env == accounts.Test {
-		return m, nil // test requests are free
-	}
-	b, err := spend.ReadBilling(req.Context(), req.s.DB, req.workspace.ID, req.now())
-	if err != nil {
-		return m, err
-	}
-	m = balance{Spent: b.Spent, Monthly: b.Workspace.MonthlyCredits, Remaining: b.Remaining(), ResetsAt: b.Period.End()}
-	if m.Remaining == nil {
-		return m, nil
-	}
-	m.Low = b.Low()
-	m.Runway = runway(*m.Remaining, spentSince(hours, req.now().Add(-spendingWindow)))
-	return m, nil
-}
-
-func spentSince(hours []spend.Usage, since time.Time) (sum credits.Micro) {
+// runway returns how long the remaining credits last at the rate of the hours.
+func runway(remaining credits.Micro, hours []spend.Usage) string {
+	var spent credits.Micro
 	for _, u := range hours {
-		if !u.Start.Before(since.Truncate(time.Hour)) {
-			sum += u.Credits
-		}
+		spent += u.Credits
 	}
-	return sum
-}
-
-// runway returns how long the remaining credits last at the recent rate.
-func runway(remaining, spent credits.Micro) string {
 	if spent <= 0 {
 		return ""
 	}

@@ -188,12 +188,5 @@ func (req *request) sendEvent(name string, body []byte) error {
 		out.WriteString("data:\n")
 	}
 	out.WriteByte('\n')
-	control := http.NewResponseController(req.W)
-	_ = control.SetWriteDeadline(time.Now().Add(sendTimeout))
-	if _, err := req.W.Write(out.Bytes()); err != nil {
-		return err
-	}
-	err := control.Flush()
-	_ = control.SetWriteDeadline(time.Time{}) // HTTP/2 ends a silent stream at its deadline
-	return err
+	return req.stream(out.Bytes())
 }

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -214,16 +215,10 @@ func confirmPage(req *request) (*view, error) { return req.confirmView(req.query
 // confirmView asks for the strongest proof: people with an authenticator app enter a code
 // or use a passkey.
 func (req *request) confirmView(next string) (*view, error) {
-	factor, err := req.s.People.GetSecondFactor(req.Context(), req.s.DB, req.session.UserID)
-	if err != nil {
-		return nil, err
-	}
-	passkeys, err := req.s.People.Passkeys(req.Context(), req.s.DB, req.session.UserID)
-	if err != nil {
-		return nil, err
-	}
-	identities, err := req.s.People.Identities(req.Context(), req.s.DB, req.session.UserID)
-	if err != nil {
+	factor, factorErr := req.s.People.GetSecondFactor(req.Context(), req.s.DB, req.session.UserID)
+	passkeys, passkeysErr := req.s.People.Passkeys(req.Context(), req.s.DB, req.session.UserID)
+	identities, identitiesErr := req.s.People.Identities(req.Context(), req.s.DB, req.session.UserID)
+	if err := errors.Join(factorErr, passkeysErr, identitiesErr); err != nil {
 		return nil, err
 	}
 	d := confirmData{Next: next, HasCode: factor.Enabled, HasPasskey: len(passkeys) > 0 && req.canPasskey()}

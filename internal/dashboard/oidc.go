@@ -1,9 +1,7 @@
 package dashboard
 
 import (
-	"encoding/base64"
 	"slices"
-	"strings"
 	"time"
 
 	"turnpike/internal/fault"
@@ -18,6 +16,13 @@ const oidcLifetime = 10 * time.Minute
 
 // maxNext is the longest path that the cookie remembers.
 const maxNext = 1000
+
+// oidcTrip is what the cookie remembers while the person is at the provider.
+type oidcTrip struct {
+	Cookie  string // of people.StartOIDC
+	Next    string // path
+	Purpose people.OIDCPurpose
+}
 
 // providerName returns the provider's display name, or an empty string without one.
 func (req *request) providerName() string {
@@ -46,67 +51,52 @@ func startOIDC(req *request) (*view, error) {
 	if err := req.limitAnonymous(); err != nil {
 		return nil, err
 	}
-	address, cookie, err := req.beginOIDC()
+	address, trip, err := req.beginOIDC()
 	if err != nil {
 		return nil, err
 	}
-	req.setCookie(oidcCookie, cookie, oidcLifetime)
+	req.setSealed(oidcCookie, oidcCookie, trip, oidcLifetime)
 	req.W.Header().Set("Refresh", "0; url="+address)
 	return &view{template: "provider", title: "Sign in with " + req.s.SignIn.Name, data: providerData{req.s.SignIn.Name, address}}, nil
 }
 
-// beginOIDC starts a sign-in, a link or a confirmation. The cookie also has the next path
-// and the purpose. A person who is signed in links an account, unless the form is that of
-// the sign-in page, which may have been open before.
-func (req *request) beginOIDC() (address, cookie string, err error) {
-	purpose, confirms := people.OIDCSignIn, req.query("confirm") != ""
-	switch {
+// beginOIDC starts a sign-in, a link or a confirmation. A person who is signed in links an
+// account, unless the form is that of the sign-in page, which may have been open before.
+func (req *request) beginOIDC() (address string, trip oidcTrip, err error) {
+	trip = oidcTrip{Next: dashboardPath(req.query("next")), Purpose: people.OIDCSignIn}
+	if len(trip.Next) > maxNext {
+		trip.Next = Home
+	}
+	switch confirms := req.query("confirm") != ""; {
 	case confirms && req.session == nil:
-		return "", "", errSignIn
+		return "", trip, errSignIn
 	case confirms:
-		purpose = people.OIDCConfirm
+		trip.Purpose = people.OIDCConfirm
 	case req.session != nil && req.query("sign_in") == "":
-		purpose = people.OIDCLink
+		trip.Purpose = people.OIDCLink
 	}
-	address, cookie, err = req.s.People.StartOIDC(req.Context(), req.s.SignIn.Provider, purpose, req.session)
-	return address, strings.Join([]string{cookie, encodePath(dashboardPath(req.query("next"))), string(purpose)}, "."), err
-}
-
-// encodePath encodes a path for a cookie.
-func encodePath(next string) string {
-	if len(next) > maxNext {
-		next = Home
-	}
-	return base64.RawURLEncoding.EncodeToString([]byte(next))
-}
-
-func decodePath(s string) string {
-	next, err := base64.RawURLEncoding.DecodeString(s)
-	if err != nil {
-		return Home
-	}
-	return dashboardPath(string(next))
+	address, trip.Cookie, err = req.s.People.StartOIDC(req.Context(), req.s.SignIn.Provider, trip.Purpose, req.session)
+	return address, trip, err
 }
 
 // finishOIDC handles the provider's redirect. It is a GET that signs in: the state in
 // the URL and the cookie must match, and work once.
 func finishOIDC(req *request) (*view, error) {
-	cookie, rest, _ := strings.Cut(req.cookie(oidcCookie), ".")
-	path, purpose, _ := strings.Cut(rest, ".")
+	trip := oidcTrip{Next: Home}
+	req.openSealed(oidcCookie, oidcCookie, &trip)
 	req.setCookie(oidcCookie, "", 0)
-	c := people.OIDCCallback{Cookie: cookie, State: req.query("state"), Code: req.query("code"), Replaced: req.cookie(sessionCookie)}
-	next, formPage := decodePath(path), handler(loginPage)
-	confirms := req.session != nil && purpose == string(people.OIDCConfirm)
-	switch {
-	case confirms:
-		formPage = func(req *request) (*view, error) { return req.confirmView(next) }
-	case req.session != nil: // where the account is linked
-		formPage = accountPage
+	c := people.OIDCCallback{Cookie: trip.Cookie, State: req.query("state"), Code: req.query("code"), Replaced: req.cookie(sessionCookie)}
+	confirms, formPage := false, handler(loginPage)
+	if req.session != nil {
+		formPage = accountPage // where the account is linked
+		if confirms = trip.Purpose == people.OIDCConfirm; confirms {
+			formPage = func(req *request) (*view, error) { return req.confirmView(trip.Next) }
+		}
+		if trip.Purpose == people.OIDCLink {
+			c.LinkTo = req.session
+		}
 	}
-	if req.session != nil && purpose == string(people.OIDCLink) {
-		c.LinkTo = req.session
-	}
-	if err := req.completeAtProvider(confirms, c, next); err != nil {
+	if err := req.completeAtProvider(confirms, c, trip.Next); err != nil {
 		req.rejectForm(formPage, err)
 	}
 	return nil, nil

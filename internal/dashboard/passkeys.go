@@ -42,23 +42,13 @@ func (req *request) canPasskey() bool {
 	return err != nil && req.origin() != nil
 }
 
-// challenge starts a ceremony with the browser's authenticator, for the script.
-func (req *request) challenge(start func(tx *db.Tx, rp people.RelyingParty) (*people.Challenge, error)) (*view, error) {
-	rp, err := req.relyingParty()
+// challenge sends the challenge for the browser's authenticator to the script.
+func (req *request) challenge(start func(tx *db.Tx) (*people.Challenge, error)) (*view, error) {
+	c, err := writeValue(req, start)
 	if err != nil {
 		return nil, err
 	}
-	c, err := writeValue(req, func(tx *db.Tx) (*people.Challenge, error) { return start(tx, rp) })
-	if err != nil {
-		return nil, err
-	}
-	body, err := json.Marshal(struct {
-		Options json.RawMessage `json:"options"`
-		Token   string          `json:"token"`
-	}{c.Options, c.Token})
-	if err != nil {
-		return nil, err
-	}
+	body, _ := json.Marshal(c) // strings and JSON: cannot fail
 	req.W.Header().Set("Content-Type", "application/json")
 	req.WriteHeader(http.StatusOK)
 	_, _ = req.W.Write(body) // the browser may have disconnected
@@ -70,26 +60,16 @@ func (req *request) authenticatorAnswer() people.PasskeyResponse {
 	return people.PasskeyResponse{Token: req.form("token"), Response: []byte(req.R.PostFormValue("response")), Name: req.form("passkey_name")}
 }
 
-func startPasskeyLogin(req *request) (*view, error) {
+func startPasskeyLogin(req *request, rp people.RelyingParty) (*view, error) {
 	if err := req.limitAnonymous(); err != nil {
 		return nil, err
 	}
-	return req.startAssertion("")
-}
-
-func startPasskeyConfirm(req *request) (*view, error) { return req.startAssertion(req.session.UserID) }
-
-func (req *request) startAssertion(userID string) (*view, error) {
-	return req.challenge(func(tx *db.Tx, rp people.RelyingParty) (*people.Challenge, error) {
-		return req.s.People.StartPasskeyAssertion(req.Context(), tx, rp, userID)
+	return req.challenge(func(tx *db.Tx) (*people.Challenge, error) {
+		return req.s.People.StartPasskeyAssertion(req.Context(), tx, rp, "")
 	})
 }
 
-func passkeyLogin(req *request) (*view, error) {
-	rp, err := req.relyingParty()
-	if err != nil {
-		return nil, err
-	}
+func passkeyLogin(req *request, rp people.RelyingParty) (*view, error) {
 	in, err := req.s.People.FinishPasskeyLogin(req.Context(), rp, req.authenticatorAnswer(), req.cookie(sessionCookie), req.browser())
 	if err != nil {
 		return nil, err
@@ -97,11 +77,13 @@ func passkeyLogin(req *request) (*view, error) {
 	return req.finishSignIn(in, req.query("next"), flash{})
 }
 
-func passkeyConfirm(req *request) (*view, error) {
-	rp, err := req.relyingParty()
-	if err != nil {
-		return nil, err
-	}
+func startPasskeyConfirm(req *request, rp people.RelyingParty) (*view, error) {
+	return req.challenge(func(tx *db.Tx) (*people.Challenge, error) {
+		return req.s.People.StartPasskeyAssertion(req.Context(), tx, rp, req.session.UserID)
+	})
+}
+
+func passkeyConfirm(req *request, rp people.RelyingParty) (*view, error) {
 	token, err := req.s.People.FinishPasskeyConfirm(req.Context(), req.session, rp, req.authenticatorAnswer(), req.browser())
 	if err != nil {
 		return nil, err
@@ -110,17 +92,13 @@ func passkeyConfirm(req *request) (*view, error) {
 	return req.redirect(dashboardPath(req.query("next")), flash{})
 }
 
-func startPasskey(req *request) (*view, error) {
-	return req.challenge(func(tx *db.Tx, rp people.RelyingParty) (*people.Challenge, error) {
+func startPasskey(req *request, rp people.RelyingParty) (*view, error) {
+	return req.challenge(func(tx *db.Tx) (*people.Challenge, error) {
 		return req.s.People.StartPasskey(req.Context(), tx, req.session, rp)
 	})
 }
 
-func addPasskey(req *request) (*view, error) {
-	rp, err := req.relyingParty()
-	if err != nil {
-		return nil, err
-	}
+func addPasskey(req *request, rp people.RelyingParty) (*view, error) {
 	if _, err := req.s.People.FinishPasskey(req.Context(), req.session, rp, req.authenticatorAnswer(), req.browser()); err != nil {
 		return nil, err
 	}

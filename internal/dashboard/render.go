@@ -3,7 +3,6 @@ package dashboard
 import (
 	"bytes"
 	"embed"
-	"errors"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -37,34 +36,20 @@ type view struct {
 // whose dashboard isn't used.
 type pages struct {
 	mu     sync.Mutex
-	shared *template.Template // layout and parts
 	parsed map[string]*template.Template
 }
 
-func newPages() *pages { return &pages{parsed: map[string]*template.Template{}} }
+var sharedTemplates = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/layout.html", "templates/parts/*.html"))
+})
 
-func (p *pages) get(name string) (*template.Template, error) {
+func (p *pages) get(name string) *template.Template {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if t := p.parsed[name]; t != nil {
-		return t, nil
+	if p.parsed[name] == nil {
+		p.parsed[name] = template.Must(template.Must(sharedTemplates().Clone()).ParseFS(templateFiles, "templates/"+name+".html"))
 	}
-	if p.shared == nil {
-		shared, err := template.New("").Funcs(functions).ParseFS(templateFiles, "templates/layout.html", "templates/parts/*.html")
-		if err != nil {
-			return nil, err
-		}
-		p.shared = shared
-	}
-	t, err := p.shared.Clone()
-	if err != nil {
-		return nil, err
-	}
-	if t, err = t.ParseFS(templateFiles, "templates/"+name+".html"); err != nil {
-		return nil, err
-	}
-	p.parsed[name] = t
-	return t, nil
+	return p.parsed[name]
 }
 
 // shell is the templates' data: that of the page, and that of the layout.
@@ -186,49 +171,32 @@ func (req *request) show(shown *view) {
 }
 
 func (req *request) render(shown *view) ([]byte, error) {
-	t, err := req.s.pages.get(shown.template)
-	if err != nil {
-		return nil, err
-	}
 	s := &shell{req: req, Title: shown.title, Data: shown.data, Wide: shown.wide, Live: shown.live, Workspace: req.workspace, Role: req.role, Env: req.env, Problem: req.problem,
 		RequestID: req.ID, Now: req.now(), Notice: req.flash.Notice}
 	if req.session != nil {
 		s.Person = req.session.Person
 	}
 	if req.workspace != nil {
-		if s.Workspaces, err = req.otherWorkspaces(); err != nil {
+		all, err := accounts.WorkspacesOf(req.Context(), req.s.DB, req.session.UserID)
+		if err != nil {
 			return nil, err
+		}
+		if len(all) > 1 {
+			s.Workspaces = all
 		}
 	}
 	var out bytes.Buffer
-	if err := t.ExecuteTemplate(&out, "layout", s); err != nil {
+	if err := req.s.pages.get(shown.template).ExecuteTemplate(&out, "layout", s); err != nil {
 		return nil, fmt.Errorf("template %s: %w", shown.template, err)
 	}
 	return out.Bytes(), nil
 }
 
-func (req *request) otherWorkspaces() ([]*accounts.Workspace, error) {
-	all, err := accounts.WorkspacesOf(req.Context(), req.s.DB, req.session.UserID)
-	if err != nil || len(all) < 2 {
-		return nil, err
-	}
-	return all, nil
-}
-
-var errNoDict = errors.New("dict: names and values must come in pairs, and names must be strings")
-
-// dict passes several values to a template part.
-func dict(pairs ...any) (map[string]any, error) {
-	if len(pairs)%2 != 0 {
-		return nil, errNoDict
-	}
+// dict passes several values to a template part, each after its name.
+func dict(pairs ...any) map[string]any {
 	out := map[string]any{}
-	for i := 0; i < len(pairs); i += 2 {
-		name, ok := pairs[i].(string)
-		if !ok {
-			return nil, errNoDict
-		}
-		out[name] = pairs[i+1]
+	for pair := range slices.Chunk(pairs, 2) {
+		out[pair[0].(string)] = pair[1] // templates report a panic as an error
 	}
-	return out, nil
+	return out
 }

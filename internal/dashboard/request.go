@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"net"
 	"net/http"
 	"net/netip"
@@ -212,7 +213,7 @@ func (req *request) fail(err error) {
 	}
 	status := fault.FamilyOf(f.Code).Status
 	req.setRetryAfter(f)
-	req.show(&view{template: "problem", title: problemTitle(status), status: status, data: f})
+	req.show(&view{template: "problem", title: cmp.Or(problemTitles[status], "Something went wrong"), status: status, data: f})
 }
 
 func (req *request) setRetryAfter(f *fault.Error) {
@@ -221,17 +222,7 @@ func (req *request) setRetryAfter(f *fault.Error) {
 	}
 }
 
-func problemTitle(status int) string {
-	switch status {
-	case http.StatusNotFound:
-		return "Not found"
-	case http.StatusForbidden:
-		return "Not allowed"
-	case http.StatusServiceUnavailable:
-		return "Try again shortly"
-	}
-	return "Something went wrong"
-}
+var problemTitles = map[int]string{http.StatusNotFound: "Not found", http.StatusForbidden: "Not allowed", http.StatusServiceUnavailable: "Try again shortly"}
 
 // limitAnonymous counts an action that stores something before the person is
 // known, or rejects it.

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -100,15 +101,14 @@ func requestsPage(req *request) (*view, error) {
 		return nil, err
 	}
 	// A search scans many rows, so it isn't repeated every two seconds.
-	shown := &view{template: "requests", title: "Requests", data: d, live: !d.Filtered && page.After == ""}
-	if wrong != nil {
-		return req.showFilterError(shown, wrong)
-	}
-	return shown, nil
+	return req.withFilterError(&view{template: "requests", title: "Requests", data: d, live: !d.Filtered && page.After == ""}, wrong)
 }
 
-// showFilterError shows an error above the filters of a list, without rows.
-func (req *request) showFilterError(shown *view, err error) (*view, error) {
+// withFilterError shows an error above the filters of a list. There may be none.
+func (req *request) withFilterError(shown *view, err error) (*view, error) {
+	if err == nil {
+		return shown, nil
+	}
 	f := req.Fault(err)
 	status := fault.FamilyOf(f.Code).Status
 	if status >= http.StatusInternalServerError {
@@ -228,10 +228,7 @@ func attemptRows(raw json.RawMessage) []attemptRow {
 	}
 	rows := make([]attemptRow, len(tried))
 	for i, a := range tried {
-		rows[i] = attemptRow{Attempt: a, Number: i + 1, Why: outcomes[a.Outcome]}
-		if rows[i].Why == "" {
-			rows[i].Why = a.Outcome
-		}
+		rows[i] = attemptRow{Attempt: a, Number: i + 1, Why: cmp.Or(outcomes[a.Outcome], a.Outcome)}
 		switch {
 		case a.Outcome == gateway.AttemptOK:
 			rows[i].Then = "used"

@@ -71,6 +71,7 @@ var pathIDs = map[string]web.PathID{
 // scope as the API's routes for the same resource.
 func Routes() []Route {
 	keyPage, endpointPage, runPage := load((*request).key, showKey), load((*request).endpoint, showEndpoint), load((*request).run, showRun)
+	passkey := (*request).relyingParty
 	public := []Route{
 		{Path: "static/{file}", page: staticFile},
 		{Path: "{$}", page: start},
@@ -79,8 +80,8 @@ func Routes() []Route {
 		{Path: "login", page: loginPage, action: login},
 		{Path: "setup", page: setUpPage, action: setUp},
 		{Path: "login/code", page: factorPage, action: finishLogin},
-		{Path: "login/passkey/start", action: startPasskeyLogin},
-		{Path: "login/passkey", action: passkeyLogin, formPage: loginPage},
+		{Path: "login/passkey/start", action: load(passkey, startPasskeyLogin)},
+		{Path: "login/passkey", action: load(passkey, passkeyLogin), formPage: loginPage},
 		{Path: "login/oidc", action: startOIDC, formPage: loginPage},
 		{Path: "login/oidc/callback", page: finishOIDC},
 		{Path: "forgot", page: forgotPage, action: forgot},
@@ -91,8 +92,8 @@ func Routes() []Route {
 		{Path: "logout", action: logout},
 		{Path: "confirm", page: confirmPage, action: confirm},
 		{Path: "second-factor", page: secondFactorPage},
-		{Path: "confirm/passkey/start", action: startPasskeyConfirm},
-		{Path: "confirm/passkey", action: passkeyConfirm, formPage: confirmPage},
+		{Path: "confirm/passkey/start", action: load(passkey, startPasskeyConfirm)},
+		{Path: "confirm/passkey", action: load(passkey, passkeyConfirm), formPage: confirmPage},
 		{Path: "account", page: accountPage},
 		{Path: "account/name", action: renamePerson, formPage: accountPage},
 		{Path: "account/password", action: changePassword, formPage: accountPage},
@@ -101,8 +102,8 @@ func Routes() []Route {
 		{Path: "account/app/enable", Confirm: true, action: enableApp, formPage: appPage},
 		{Path: "account/app/disable", Confirm: true, action: disableApp, formPage: accountPage},
 		{Path: "account/app/codes", Confirm: true, action: renewCodes, formPage: accountPage},
-		{Path: "account/passkeys/start", Confirm: true, action: startPasskey},
-		{Path: "account/passkeys", Confirm: true, action: addPasskey, formPage: accountPage},
+		{Path: "account/passkeys/start", Confirm: true, action: load(passkey, startPasskey)},
+		{Path: "account/passkeys", Confirm: true, action: load(passkey, addPasskey), formPage: accountPage},
 		{Path: "account/passkeys/{id}/rename", action: renamePasskey, formPage: accountPage},
 		{Path: "account/passkeys/{id}/delete", Confirm: true, action: deletePasskey, formPage: accountPage},
 		{Path: "account/sessions/revoke", action: revokeOthers, formPage: accountPage},

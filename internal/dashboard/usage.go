@@ -356,7 +356,7 @@ func usagePage(req *request) (*view, error) {
 		Export: req.to("usage/export.csv") + req.queryString(usageParams)}
 	shown := &view{template: "usage", title: "Usage", data: &d}
 	if wrong != nil {
-		return req.showFilterError(shown, wrong)
+		return req.withFilterError(shown, wrong)
 	}
 	sum, err := req.readUsage(a)
 	if err != nil {

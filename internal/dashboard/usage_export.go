@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/csv"
-	"maps"
 	"slices"
 	"strconv"
 	"time"
 
 	"turnpike/internal/audit"
 	"turnpike/internal/spend"
+	"turnpike/internal/web"
 )
 
 // usagePart is how many rows are sent at a time.
@@ -29,7 +29,7 @@ func exportUsage(req *request) (*view, error) {
 	}
 	var names map[string]string
 	if a.Group == "key" {
-		if names, err = req.keyNames(usedKeys(list)); err != nil {
+		if names, err = req.keyNames(web.Map(list, func(u spend.Usage) string { return u.KeyID })); err != nil {
 			return nil, err
 		}
 	}
@@ -48,15 +48,6 @@ func exportUsage(req *request) (*view, error) {
 	}
 	w.Flush()
 	return nil, req.endDownload(req.sendCSV("usage.csv", out.Bytes()))
-}
-
-// usedKeys returns the keys of some usage, without duplicates.
-func usedKeys(list []spend.Usage) []string {
-	seen := map[string]bool{}
-	for _, u := range list {
-		seen[u.KeyID] = true
-	}
-	return slices.Collect(maps.Keys(seen))
 }
 
 func usageHeader(group string) []string {

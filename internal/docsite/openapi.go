@@ -2,10 +2,11 @@ package docsite
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"turnpike/internal/web"
 )
 
 // ordered is a YAML mapping in the order of the file.
@@ -78,7 +79,6 @@ type (
 			Responses  ordered[*apiResponse]
 			Schemas    ordered[*apiSchema]
 		}
-		ErrorCodes []*apiErrorCode `yaml:"x-error-codes"`
 	}
 	apiTag       struct{ Name, Description string }
 	apiOperation struct {
@@ -89,8 +89,7 @@ type (
 		Scope       string `yaml:"x-scope"`
 		Parameters  []*apiParameter
 		RequestBody *struct {
-			Required bool
-			Content  ordered[*apiMedia]
+			Content ordered[*apiMedia]
 		} `yaml:"requestBody"`
 		Responses ordered[*apiResponse]
 	}
@@ -105,7 +104,6 @@ type (
 	}
 	apiResponse struct {
 		Ref         string `yaml:"$ref"`
-		Status      int    `yaml:"x-status"`
 		Description string
 		Headers     ordered[*apiParameter]
 		Content     ordered[*apiMedia]
@@ -142,14 +140,10 @@ type (
 		Pattern     string
 		Examples    []yaml.Node
 	}
-	apiErrorCode struct {
-		Code        string
-		Status      int
-		Type        string
-		Final       bool
-		Description string
-	}
 )
+
+// Scopes returns the schema of scopes.
+func (d *apiDocument) Scopes() *apiSchema { return d.Components.Schemas.get("Scope") }
 
 // listItem returns the schema of the items of a list, or nil if s is not a list.
 func (d *apiDocument) listItem(s *apiSchema) *apiSchema {
@@ -236,13 +230,13 @@ func (s *apiSchema) bounds() []string {
 	between := func(low, high, unit, units string) {
 		switch {
 		case low != "" && high != "":
-			out = append(out, thousands(low)+" to "+thousands(high)+units)
+			out = append(out, web.GroupThousands(low)+" to "+web.GroupThousands(high)+units)
 		case low == "1":
 			out = append(out, "at least 1"+unit)
 		case low != "" && low != "0":
-			out = append(out, "at least "+thousands(low)+units)
+			out = append(out, "at least "+web.GroupThousands(low)+units)
 		case high != "":
-			out = append(out, "at most "+thousands(high)+units)
+			out = append(out, "at most "+web.GroupThousands(high)+units)
 		}
 	}
 	if s.Title == "" { // the overview has the bounds of titled types
@@ -259,15 +253,4 @@ func (s *apiSchema) bounds() []string {
 		out = append(out, "default `"+s.Default+"`")
 	}
 	return out
-}
-
-// thousands groups the digits of a large number.
-func thousands(number string) string {
-	if _, err := strconv.ParseUint(number, 10, 64); err != nil {
-		return number
-	}
-	for i := len(number) - 3; i > 0; i -= 3 {
-		number = number[:i] + "," + number[i:]
-	}
-	return number
 }

@@ -78,7 +78,7 @@ func newReference(root *yaml.Node) (*section, error) {
 	tabGroup := 0
 	t, err := template.New("reference.html").Funcs(template.FuncMap{
 		"markdown": renderMarkdown, "inline": inline, "slug": slug, "words": words, "errorsPage": func() string { return ErrorsPage },
-		"objectPath": func(name string) string { return described.path(name) },
+		"objectPath": described.path,
 		"tabs": func(samples []sample) template.HTML {
 			var b strings.Builder
 			tabGroup++
@@ -96,11 +96,7 @@ func newReference(root *yaml.Node) (*section, error) {
 	}
 	overview := &page{Path: referencePath, Title: d.Info.Title, Summary: d.Info.Summary}
 	overview.Parts = []searchHit{{Path: overview.Path, Title: overview.Title, Text: d.Info.Description}}
-	scopes := d.Components.Schemas.get("Scope")
-	if overview.Body, err = render("overview", struct {
-		*apiDocument
-		Scopes *apiSchema
-	}{d, scopes}); err != nil {
+	if overview.Body, err = render("overview", d); err != nil {
 		return nil, err
 	}
 	out := &section{Title: "API reference", Pages: []*page{overview}}
@@ -156,24 +152,17 @@ func (d *apiDocument) choices(s *apiSchema) []*apiSchema {
 // tag's operations return.
 type objectsOf map[string][]string
 
-// path returns the address of an object's description.
+// path returns the address of an object's description, or nothing if it has none.
 func (o objectsOf) path(name string) string {
 	for tag, names := range o {
 		if slices.Contains(names, name) {
 			return tagPath(tag) + "#object-" + name
 		}
 	}
-	return referencePath
+	return ""
 }
 
-func (o objectsOf) has(name string) bool {
-	for _, names := range o {
-		if slices.Contains(names, name) {
-			return true
-		}
-	}
-	return false
-}
+func (o objectsOf) has(name string) bool { return o.path(name) != "" }
 
 func (d *apiDocument) describedObjects() objectsOf {
 	found := objectsOf{}
@@ -227,10 +216,9 @@ func (d *apiDocument) object(name string, described objectsOf) *object {
 }
 
 func (d *apiDocument) operation(method, path string, op *apiOperation, described objectsOf) *operation {
-	o := &operation{apiOperation: op, Method: method, Path: path}
 	own := *op
 	own.Description = strings.TrimSuffix(strings.TrimSpace(op.Description), "Requires the scope `"+op.Scope+"`.") // the page shows it next to the path
-	o.apiOperation = &own
+	o := &operation{apiOperation: &own, Method: method, Path: path}
 	for _, kind := range []struct{ in, title string }{{"path", "Path"}, {"query", "Query"}, {"header", "Headers"}} {
 		g := fieldGroup{Title: kind.title}
 		for _, p := range op.Parameters {
@@ -343,21 +331,21 @@ func (d *apiDocument) field(name string, schema *apiSchema, described objectsOf)
 
 // requests returns example requests.
 func (d *apiDocument) requests(o *operation, path string) []request {
-	if o.RequestBody == nil {
-		return []request{{"Request", o.samples(path, nil)}}
+	var example *yaml.Node
+	if o.RequestBody != nil {
+		m := o.body().Value
+		var out []request
+		for _, e := range m.Examples {
+			out = append(out, request{e.Value.Summary, o.samples(path, &e.Value.Value)})
+		}
+		if len(out) > 0 {
+			return out
+		}
+		if !m.Example.IsZero() {
+			example = &m.Example
+		}
 	}
-	m := o.body().Value
-	var out []request
-	for _, e := range m.Examples {
-		out = append(out, request{e.Value.Summary, o.samples(path, &e.Value.Value)})
-	}
-	if len(out) > 0 {
-		return out
-	}
-	if m.Example.IsZero() {
-		return []request{{"Request", o.samples(path, nil)}}
-	}
-	return []request{{"Request", o.samples(path, &m.Example)}}
+	return []request{{"Request", o.samples(path, example)}}
 }
 
 // responses returns example responses.

@@ -31,7 +31,7 @@ func (p *People) ConsumeResetLink(ctx context.Context, l *Link, hash string) err
 
 // CompletePasswordLogin: see Accept.
 func (p *People) CompletePasswordLogin(ctx context.Context, compared *Person) error {
-	_, err := p.completePasswordLogin(ctx, passwordLogin{person: compared, attempt: &loginAttempt{}})
+	_, err := p.completePasswordLogin(ctx, compared, compared.passwordHash, &loginAttempt{}, signInParams{method: ByPassword})
 	return err
 }
 

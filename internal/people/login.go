@@ -60,43 +60,34 @@ func (p *People) Login(ctx context.Context, email, password, replaced string, fr
 	if !right {
 		return nil, errors.Join(errInvalidCredentials(), p.logFailures(ctx, person, attempt, from.actor("anonymous")))
 	}
-	l := passwordLogin{person: person, attempt: attempt, replaced: replaced, from: from}
+	newHash := stored
 	if p.passwords.outdated(stored) {
-		if l.newHash, err = p.passwords.hash(ctx, password); err != nil {
+		if newHash, err = p.passwords.hash(ctx, password); err != nil {
 			return nil, errors.Join(err, p.cancelAttempt(ctx, attempt))
 		}
 	}
-	return p.completePasswordLogin(ctx, l)
-}
-
-// passwordLogin is a login whose password was correct.
-type passwordLogin struct {
-	person   *Person
-	newHash  string // if the stored hash is outdated
-	attempt  *loginAttempt
-	replaced string // as for Login
-	from     Browser
+	return p.completePasswordLogin(ctx, person, newHash, attempt, signInParams{method: ByPassword, provenAt: p.now(), replaced: replaced, from: from})
 }
 
 // completePasswordLogin signs the person in, unless the password was changed since it was compared.
-func (p *People) completePasswordLogin(ctx context.Context, l passwordLogin) (*SignIn, error) {
+func (p *People) completePasswordLogin(ctx context.Context, compared *Person, newHash string, attempt *loginAttempt, in signInParams) (*SignIn, error) {
 	return inTx(ctx, p.db, func(tx *db.Tx) (*SignIn, error) {
-		person, err := p.lock(ctx, tx, l.person.ID)
+		person, err := p.lock(ctx, tx, compared.ID)
 		if err != nil {
 			return nil, err
 		}
-		if person.passwordHash != l.person.passwordHash {
+		if person.passwordHash != compared.passwordHash {
 			return nil, errInvalidCredentials()
 		}
-		if err := l.attempt.succeeded(ctx, tx, p.now()); err != nil {
+		if err := attempt.succeeded(ctx, tx, p.now()); err != nil {
 			return nil, err
 		}
-		if l.newHash != "" {
-			if _, err := tx.Exec(ctx, "UPDATE users SET password_hash = $2 WHERE id = $1", person.ID, l.newHash); err != nil {
+		if newHash != person.passwordHash {
+			if _, err := tx.Exec(ctx, "UPDATE users SET password_hash = $2 WHERE id = $1", person.ID, newHash); err != nil {
 				return nil, err
 			}
 		}
-		return p.continueSignIn(ctx, tx, person, signInParams{method: ByPassword, provenAt: p.now(), replaced: l.replaced, from: l.from})
+		return p.continueSignIn(ctx, tx, person, in)
 	})
 }
 

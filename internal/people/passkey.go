@@ -35,8 +35,8 @@ type RelyingParty struct {
 
 // Challenge is a request to the browser's authenticator.
 type Challenge struct {
-	Options json.RawMessage // for navigator.credentials.create or get
-	Token   string          // must be returned with the response
+	Options json.RawMessage `json:"options"` // for navigator.credentials.create or get
+	Token   string          `json:"token"`   // must be returned with the response
 }
 
 // Passkey is a registered passkey.

@@ -183,6 +183,18 @@ func Map[T, U any](list []T, fn func(T) U) []U {
 	return out
 }
 
+// GroupThousands puts commas between the thousands of a number.
+func GroupThousands(number string) string {
+	whole, decimals, found := strings.Cut(number, ".")
+	for i := len(whole) - 3; i > 0 && whole[i-1] != '-'; i -= 3 {
+		whole = whole[:i] + "," + whole[i:]
+	}
+	if found {
+		whole += "." + decimals
+	}
+	return whole
+}
+
 // ShowPrefix formats a range of addresses. A single address has no /32 or /128.
 func ShowPrefix(n netip.Prefix) string {
 	if n.IsSingleIP() {
