@@ -133,7 +133,7 @@ func (i *instance) newOutbox() (*mail.Outbox, error) {
 			return nil, err
 		}
 	}
-	return mail.New(i.store.DB, i.store.Ring, smtp, mail.Options{PublicURL: i.URL(), Now: i.now}), nil
+	return mail.New(i.store.DB, i.store.Ring, smtp, i.URL(), i.now), nil
 }
 
 // buildWebhooks creates the delivery of events, to endpoints and through tunnels.

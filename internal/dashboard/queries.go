@@ -89,23 +89,17 @@ type teamMember struct {
 }
 
 // teamMembers returns a page of a workspace's members.
-func teamMembers(ctx context.Context, q db.Querier, workspaceID string, page db.Page) ([]*teamMember, bool, error) {
-	query := `SELECT u.id, u.email, u.name, m.role, m.created_at,
-			EXISTS (SELECT 1 FROM totp t WHERE t.user_id = u.id AND t.enabled_at IS NOT NULL),
-			(SELECT count(*) FROM passkeys p WHERE p.user_id = u.id)
-		FROM members m JOIN users u ON u.id = m.user_id WHERE m.workspace_id = $1`
-	args := []any{workspaceID, int64(page.Limit + 1)}
-	if page.After != "" {
-		query += " AND m.user_id " + page.Past() + " $3"
-		args = append(args, page.After)
-	}
-	rows, err := q.Query(ctx, query+" ORDER BY m.user_id "+page.Order()+" LIMIT $2", args...)
-	list, err := db.All(rows, err, func(r db.Row) (*teamMember, error) {
+func teamMembers(ctx context.Context, q db.Querier, workspaceID string, page db.Page) (*db.Found[*teamMember], error) {
+	s := db.Search{Columns: "id, email, name, role, since, has_app, passkeys", Table: `(SELECT u.id, u.email, u.name, m.workspace_id, m.role, m.created_at AS since,
+			EXISTS (SELECT 1 FROM totp t WHERE t.user_id = u.id AND t.enabled_at IS NOT NULL) AS has_app,
+			(SELECT count(*) FROM passkeys p WHERE p.user_id = u.id) AS passkeys
+		FROM members m JOIN users u ON u.id = m.user_id) AS team`}
+	s.Where.Add("workspace_id =", workspaceID)
+	scan := func(r db.Row) (*teamMember, error) {
 		m := new(teamMember)
 		return m, db.Scan(r, &m.ID, &m.Email, &m.Name, &m.Role, &m.Since, &m.HasApp, &m.Passkeys)
-	})
-	list, more := db.Cut(page, list)
-	return list, more, err
+	}
+	return db.Find(ctx, q, s, page, db.Record[*teamMember]{Scan: scan, ID: func(m *teamMember) string { return m.ID }})
 }
 
 // spender is a key or project with its spending in a month.

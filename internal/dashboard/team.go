@@ -45,12 +45,12 @@ type invitationRow struct {
 func teamPage(req *request) (*view, error) {
 	d := teamData{Roles: req.rolesFor(""), Mails: req.s.Outbox.Sends()}
 	page := req.page(ids.User)
-	members, more, err := teamMembers(req.Context(), req.s.DB, req.workspace.ID, page)
+	found, err := teamMembers(req.Context(), req.s.DB, req.workspace.ID, page)
 	if err != nil {
 		return nil, err
 	}
-	d.MorePeople = req.pager(page, more, func() string { return members[len(members)-1].ID })
-	for _, m := range members {
+	d.MorePeople = req.pager(page, found.More, func() string { return found.Cursor })
+	for _, m := range found.Rows {
 		me := m.ID == req.session.UserID
 		d.Members = append(d.Members, memberRow{teamMember: m, Me: me, Choices: req.rolesFor(m.Role),
 			Remove: !me && access.MayChangeRole(req.role, m.Role, "")})

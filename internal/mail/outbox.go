@@ -38,12 +38,6 @@ const (
 // retryDelays are the delays between attempts. The last one repeats.
 var retryDelays = []time.Duration{time.Minute, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 6 * time.Hour, 12 * time.Hour}
 
-// Options configures an outbox.
-type Options struct {
-	PublicURL string           // the base of links, without a trailing slash
-	Now       func() time.Time // nil means time.Now
-}
-
 // Outbox stores emails and sends them.
 type Outbox struct {
 	db        *db.DB
@@ -54,12 +48,10 @@ type Outbox struct {
 	wake      chan struct{}
 }
 
-// New creates an outbox. Run sends its emails, or logs them if smtp is nil.
-func New(d *db.DB, ring *keyring.Ring, smtp *SMTP, o Options) *Outbox {
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	return &Outbox{db: d, ring: ring, smtp: smtp, templates: parseTemplates(o.PublicURL), now: o.Now, wake: make(chan struct{}, 1)}
+// New creates an outbox. Run sends its emails, or logs them if smtp is nil. The public URL
+// is the base of links, without a trailing slash.
+func New(d *db.DB, ring *keyring.Ring, smtp *SMTP, publicURL string, now func() time.Time) *Outbox {
+	return &Outbox{db: d, ring: ring, smtp: smtp, templates: parseTemplates(publicURL), now: now, wake: make(chan struct{}, 1)}
 }
 
 // Message is an email to send. The type of Data selects the template.

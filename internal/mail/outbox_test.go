@@ -65,7 +65,7 @@ func newOutbox(d *db.DB, s *mail.SMTP, now func() time.Time) *mail.Outbox {
 	if err != nil {
 		panic(err)
 	}
-	return mail.New(d, ring, s, mail.Options{PublicURL: "https://api.example.com", Now: now})
+	return mail.New(d, ring, s, "https://api.example.com", now)
 }
 
 func paused() mail.EndpointPaused {

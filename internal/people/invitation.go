@@ -267,11 +267,7 @@ func (p *People) JoinWorkspace(ctx context.Context, s *Session, token string, fr
 	if err != nil {
 		return "", err
 	}
-	return inTx(ctx, p.db, func(tx *db.Tx) (string, error) {
-		person, err := p.lock(ctx, tx, s.UserID)
-		if err != nil {
-			return "", err
-		}
+	return withLocked(ctx, p, s.UserID, func(tx *db.Tx, person *Person) (string, error) {
 		if person.Email != i.Email {
 			return "", fault.Param(fault.InvalidState, "email", "The invitation is for %s, and you are signed in as %s.", i.Email, person.Email)
 		}

@@ -58,7 +58,7 @@ func (p *People) Login(ctx context.Context, email, password, replaced string, fr
 		return nil, errors.Join(err, p.cancelAttempt(ctx, attempt))
 	}
 	if !right {
-		return nil, errors.Join(errInvalidCredentials(), p.logFailures(ctx, person, attempt, from.actor("anonymous")))
+		return nil, errors.Join(errInvalidCredentials(), p.logFailures(ctx, userID, attempt, from.actor("anonymous")))
 	}
 	newHash := stored
 	if p.passwords.outdated(stored) {
@@ -71,11 +71,7 @@ func (p *People) Login(ctx context.Context, email, password, replaced string, fr
 
 // completePasswordLogin signs the person in, unless the password was changed since it was compared.
 func (p *People) completePasswordLogin(ctx context.Context, compared *Person, newHash string, attempt *loginAttempt, in signInParams) (*SignIn, error) {
-	return inTx(ctx, p.db, func(tx *db.Tx) (*SignIn, error) {
-		person, err := p.lock(ctx, tx, compared.ID)
-		if err != nil {
-			return nil, err
-		}
+	return withLocked(ctx, p, compared.ID, func(tx *db.Tx, person *Person) (*SignIn, error) {
 		if person.passwordHash != compared.passwordHash {
 			return nil, errInvalidCredentials()
 		}
@@ -92,17 +88,17 @@ func (p *People) completePasswordLogin(ctx context.Context, compared *Person, ne
 }
 
 // logFailures logs when an account's free attempts are exhausted. Logging every failure would let an
-// attacker fill the log. If person is nil, it writes a dummy row, so that the time doesn't reveal who
+// attacker fill the log. If userID is empty, it writes a dummy row, so that the time doesn't reveal who
 // has an account.
-func (p *People) logFailures(ctx context.Context, person *Person, attempt *loginAttempt, by audit.Actor) error {
+func (p *People) logFailures(ctx context.Context, userID string, attempt *loginAttempt, by audit.Actor) error {
 	if attempt.exhausted == 0 {
 		return nil
 	}
 	return p.db.Write(ctx, func(tx *db.Tx) error {
-		if person == nil {
+		if userID == "" {
 			return p.logUnknownAccount(ctx, tx, attempt)
 		}
-		return p.log(ctx, tx, by, personAction{person.ID, "person.login_throttled", map[string]any{"failures": attempt.exhausted}})
+		return p.log(ctx, tx, by, personAction{userID, "person.login_throttled", map[string]any{"failures": attempt.exhausted}})
 	})
 }
 
@@ -176,11 +172,7 @@ func (p *People) FinishLogin(ctx context.Context, pending, code, replaced string
 	if err != nil {
 		return nil, err
 	}
-	var person *Person
-	in, err := inTx(ctx, p.db, func(tx *db.Tx) (_ *SignIn, err error) {
-		if person, err = p.lock(ctx, tx, userID); err != nil {
-			return nil, err
-		}
+	in, err := withLocked(ctx, p, userID, func(tx *db.Tx, person *Person) (*SignIn, error) {
 		// Check again under the lock, because another request may have used it.
 		if _, err := p.pendingUser(ctx, tx, pending); err != nil {
 			return nil, err
@@ -198,7 +190,7 @@ func (p *People) FinishLogin(ctx context.Context, pending, code, replaced string
 		return p.completeSignIn(ctx, tx, person, signInParams{method: method, provenAt: p.now(), replaced: replaced, from: from})
 	})
 	if fault.Is(err, fault.Authentication) {
-		err = errors.Join(err, p.logFailures(ctx, person, attempt, from.actor("anonymous")))
+		err = errors.Join(err, p.logFailures(ctx, userID, attempt, from.actor("anonymous")))
 	}
 	return in, err
 }
@@ -227,7 +219,7 @@ func (p *People) Confirm(ctx context.Context, s *Session, proof Proof, from Brow
 		return "", err
 	}
 	if token, err = p.confirm(ctx, s, proof, attempt); fault.Is(err, fault.Authentication) {
-		return "", errors.Join(err, p.logFailures(ctx, s.Person, attempt, from.actor(s.UserID)))
+		return "", errors.Join(err, p.logFailures(ctx, s.UserID, attempt, from.actor(s.UserID)))
 	}
 	return token, err
 }
@@ -246,10 +238,7 @@ func (p *People) confirm(ctx context.Context, s *Session, proof Proof, attempt *
 			return "", err
 		}
 	}
-	return inTx(ctx, p.db, func(tx *db.Tx) (string, error) {
-		if _, err := p.lock(ctx, tx, s.UserID); err != nil {
-			return "", err
-		}
+	return withLocked(ctx, p, s.UserID, func(tx *db.Tx, _ *Person) (string, error) {
 		if proof.Code == "" { // check again under the lock
 			if err := p.requireNoTOTPCode(ctx, tx, s.UserID); err != nil {
 				return "", err

@@ -152,11 +152,7 @@ func (p *People) FinishOIDCConfirm(ctx context.Context, o *Provider, s *Session,
 	if p.now().Sub(proven) > confirmationLifetime {
 		return "", fault.New(fault.Authentication, "The provider did not ask you to sign in again. Sign out there and retry, or confirm in another way.")
 	}
-	return inTx(ctx, p.db, func(tx *db.Tx) (string, error) {
-		person, err := p.lock(ctx, tx, s.UserID)
-		if err != nil {
-			return "", err
-		}
+	return withLocked(ctx, p, s.UserID, func(tx *db.Tx, person *Person) (string, error) {
 		known, err := p.linkedUser(ctx, tx, who)
 		if err != nil {
 			return "", err

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
@@ -33,12 +32,11 @@ type ProviderSettings struct {
 type Provider struct {
 	settings ProviderSettings
 	client   *http.Client
-	flight   singleflight.Group // one discovery at a time
 
-	mu       sync.Mutex // not held during discovery
-	found    *oidc.Provider
-	failed   error
-	failedAt time.Time
+	discovery singleflight.Group // one at a time, which guards the fields below
+	found     *oidc.Provider
+	failed    error
+	failedAt  time.Time
 }
 
 // retryProviderAfter is how long a failed discovery is cached, so that sign-ins don't queue for it.
@@ -53,11 +51,8 @@ func NewProvider(s ProviderSettings, client *http.Client) *Provider {
 func (o *Provider) Issuer() string { return o.settings.Issuer }
 
 func (o *Provider) discover(ctx context.Context, now func() time.Time) (*oidc.Provider, error) {
-	if found, err := o.cached(now()); found != nil || err != nil {
-		return found, err
-	}
 	// A canceled request doesn't cancel the discovery for others. The client's timeout ends it.
-	result := o.flight.DoChan("", func() (any, error) { return o.fetch(context.WithoutCancel(ctx), now) })
+	result := o.discovery.DoChan("", func() (any, error) { return o.cachedOrFetched(context.WithoutCancel(ctx), now) })
 	select {
 	case r := <-result:
 		found, _ := r.Val.(*oidc.Provider)
@@ -67,28 +62,15 @@ func (o *Provider) discover(ctx context.Context, now func() time.Time) (*oidc.Pr
 	}
 }
 
-// cached returns the result of the last discovery, or its error if it is recent.
-func (o *Provider) cached(now time.Time) (*oidc.Provider, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.failed != nil && now.Sub(o.failedAt) < retryProviderAfter {
-		return nil, o.failed
+func (o *Provider) cachedOrFetched(ctx context.Context, now func() time.Time) (*oidc.Provider, error) {
+	if o.found == nil && now().Sub(o.failedAt) >= retryProviderAfter {
+		o.found, o.failed = oidc.NewProvider(oidc.ClientContext(ctx, o.client), o.settings.Issuer)
+		o.failedAt = now()
+	}
+	if o.found == nil {
+		return nil, fault.New(fault.Upstream, "The sign-in provider is unreachable. Retry in 30 seconds, or sign in another way.").Because(o.failed)
 	}
 	return o.found, nil
-}
-
-func (o *Provider) fetch(ctx context.Context, now func() time.Time) (*oidc.Provider, error) {
-	if found, err := o.cached(now()); found != nil || err != nil {
-		return found, err // another discovery has finished
-	}
-	found, err := oidc.NewProvider(oidc.ClientContext(ctx, o.client), o.settings.Issuer)
-	if err != nil {
-		err = fault.New(fault.Upstream, "The sign-in provider is unreachable. Retry in 30 seconds, or sign in another way.").Because(err)
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.found, o.failed, o.failedAt = found, err, now()
-	return found, err
 }
 
 func (o *Provider) oauth(found *oidc.Provider) *oauth2.Config {
@@ -107,24 +89,16 @@ type claims struct {
 	// AuthTime is when the person last authenticated. Not every provider sends it.
 	AuthTime json.Number `json:"auth_time"`
 
-	// Methods are how the person authenticated (RFC 8176). Not every provider sends them.
-	Methods authMethods `json:"amr"`
-}
-
-// authMethods ignores values that are not an array of strings, because they must not fail a sign-in.
-type authMethods []string
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (m *authMethods) UnmarshalJSON(text []byte) error {
-	var list []string
-	if json.Unmarshal(text, &list) == nil {
-		*m = list
-	}
-	return nil
+	// Methods are how the person authenticated (RFC 8176): an array of strings, which not every provider
+	// sends. Another type must not fail a sign-in.
+	Methods any `json:"amr"`
 }
 
 // secondFactor reports whether the provider checked more than one factor.
-func (c *claims) secondFactor() bool { return slices.Contains(c.Methods, "mfa") }
+func (c *claims) secondFactor() bool {
+	methods, _ := c.Methods.([]any)
+	return slices.Contains(methods, any("mfa"))
+}
 
 // skew is how far ahead the provider's clock may be.
 const skew = time.Minute

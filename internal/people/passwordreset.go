@@ -95,11 +95,7 @@ func (p *People) ResetPassword(ctx context.Context, token, password string, from
 
 // consumeResetLink checks the link again, because another request may have used it.
 func (p *People) consumeResetLink(ctx context.Context, token, userID, hash string, from Browser) (OtherCredentials, error) {
-	return inTx(ctx, p.db, func(tx *db.Tx) (removed OtherCredentials, err error) {
-		person, err := p.lock(ctx, tx, userID)
-		if err != nil {
-			return removed, err
-		}
+	return withLocked(ctx, p, userID, func(tx *db.Tx, person *Person) (removed OtherCredentials, err error) {
 		n, err := tx.Exec(ctx, "DELETE FROM one_time_links WHERE token_hash = $1 AND kind = $2 AND user_id = $3 AND expires_at > $4",
 			hashToken(token), kindPassword, person.ID, p.now().UnixMicro())
 		if err != nil {
@@ -177,7 +173,7 @@ func (p *People) ChangePassword(ctx context.Context, s *Session, old, password s
 			return "", err
 		}
 		if err := p.comparePassword(ctx, s.UserID, old, attempt); fault.Is(err, fault.Authentication) {
-			return "", errors.Join(err, p.logFailures(ctx, person, attempt, from.actor(s.UserID)))
+			return "", errors.Join(err, p.logFailures(ctx, s.UserID, attempt, from.actor(s.UserID)))
 		} else if err != nil {
 			return "", err
 		}
@@ -188,11 +184,7 @@ func (p *People) ChangePassword(ctx context.Context, s *Session, old, password s
 	if err != nil {
 		return "", err
 	}
-	return inTx(ctx, p.db, func(tx *db.Tx) (string, error) {
-		person, err := p.lock(ctx, tx, s.UserID)
-		if err != nil {
-			return "", err
-		}
+	return withLocked(ctx, p, s.UserID, func(tx *db.Tx, person *Person) (string, error) {
 		if attempt != nil {
 			if err := attempt.succeeded(ctx, tx, p.now()); err != nil {
 				return "", err

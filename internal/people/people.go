@@ -154,6 +154,17 @@ func inTx[T any](ctx context.Context, d *db.DB, fn func(tx *db.Tx) (T, error)) (
 	return out, nil
 }
 
+// withLocked is inTx with a locked person.
+func withLocked[T any](ctx context.Context, p *People, userID string, fn func(tx *db.Tx, person *Person) (T, error)) (T, error) {
+	return inTx(ctx, p.db, func(tx *db.Tx) (out T, err error) {
+		person, err := p.lock(ctx, tx, userID)
+		if err != nil {
+			return out, err
+		}
+		return fn(tx, person)
+	})
+}
+
 // SetName changes a person's name.
 func (p *People) SetName(ctx context.Context, tx *db.Tx, s *Session, name string, from Browser) error {
 	if err := accounts.CheckName("name", name); err != nil {

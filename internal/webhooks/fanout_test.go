@@ -79,7 +79,7 @@ func newService(t *testing.T, d *db.DB) *Service {
 	g := db.NewGroup(d)
 	t.Cleanup(g.Stop)
 	return New(Options{DB: d, Group: g, Ring: ring, Guard: safehttp.New(safehttp.Policy{}), Publisher: events.NewPublisher(time.Now),
-		Outbox: mail.New(d, ring, nil, mail.Options{}), Node: "node_x", PerEndpoint: 1, Slots: 1, Now: time.Now})
+		Outbox: mail.New(d, ring, nil, "", time.Now), Node: "node_x", PerEndpoint: 1, Slots: 1, Now: time.Now})
 }
 
 func write(t *testing.T, d *db.DB, fn func(tx *db.Tx) error) {
