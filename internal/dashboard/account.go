@@ -11,7 +11,6 @@ import (
 	"turnpike/internal/people"
 )
 
-// maxSessions is how many sessions the account page lists.
 const maxSessions = 50
 
 type accountData struct {

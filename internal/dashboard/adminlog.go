@@ -10,7 +10,6 @@ import (
 	"turnpike/internal/ids"
 )
 
-// actionRow is an admin log entry with display names.
 type actionRow struct {
 	*audit.Action
 	Who        string

@@ -67,14 +67,9 @@ func qrCode(content string) (template.URL, error) {
 }
 
 func enableApp(req *request) (*view, error) {
-	codes, err := writeValue(req, func(tx *db.Tx) ([]string, error) {
+	return req.showCodes("Authenticator app enabled. You need it at each sign-in, and you are signed out everywhere else.", func(tx *db.Tx) ([]string, error) {
 		return req.s.People.EnableTOTP(req.Context(), tx, req.session, req.form("code"), req.browser())
 	})
-	if err != nil {
-		return nil, err
-	}
-	return req.redirect("/dashboard/account", flash{Notice: "Authenticator app enabled. You need it at each sign-in, and you are signed out everywhere else.",
-		Secret: strings.Join(codes, " "), Of: recoveryCodes})
 }
 
 func disableApp(req *request) (*view, error) {
@@ -84,11 +79,16 @@ func disableApp(req *request) (*view, error) {
 }
 
 func renewCodes(req *request) (*view, error) {
-	codes, err := writeValue(req, func(tx *db.Tx) ([]string, error) {
+	return req.showCodes("Recovery codes renewed. The old ones no longer work.", func(tx *db.Tx) ([]string, error) {
 		return req.s.People.RenewRecoveryCodes(req.Context(), tx, req.session, req.browser())
 	})
+}
+
+// showCodes creates recovery codes, which the account page shows once.
+func (req *request) showCodes(notice string, create func(tx *db.Tx) ([]string, error)) (*view, error) {
+	codes, err := writeValue(req, create)
 	if err != nil {
 		return nil, err
 	}
-	return req.redirect("/dashboard/account", flash{Notice: "Recovery codes renewed. The old ones no longer work.", Secret: strings.Join(codes, " "), Of: recoveryCodes})
+	return req.redirect("/dashboard/account", flash{Notice: notice, Secret: strings.Join(codes, " "), Of: recoveryCodes})
 }

@@ -66,7 +66,6 @@ func billingPage(req *request) (*view, error) {
 	return &view{template: "billing", title: "Billing", data: d}, nil
 }
 
-// readMonth reads the charges of a month, and the top spenders.
 func (req *request) readMonth(d *billingData) error {
 	balance, err := spend.ReadBalance(req.Context(), req.s.DB, spend.Account{Level: spend.Workspace, ID: req.workspace.ID}, d.Month)
 	if err != nil {
@@ -92,7 +91,6 @@ func (req *request) readMonth(d *billingData) error {
 	return err
 }
 
-// changeBilling sets the monthly credits and the alert threshold.
 func changeBilling(req *request) (*view, error) {
 	if req.env != accounts.Live {
 		return nil, fault.New(fault.InvalidState, "Test requests are free, so there is nothing to limit. Switch to live.")

@@ -28,7 +28,6 @@ func (d *daily) Rounded() credits.Micro {
 	return (d.Credits + hundredth/2) / hundredth * hundredth
 }
 
-// firstDay returns the start of the first day.
 func firstDay(now time.Time) time.Time {
 	return now.UTC().Truncate(24*time.Hour).AddDate(0, 0, 1-chartDays)
 }

@@ -12,14 +12,12 @@ import (
 	"turnpike/internal/webhooks"
 )
 
-// deliveryRow is a delivery in a list.
 type deliveryRow struct {
 	*webhooks.Delivery
 	To      *endpointChoice // nil in the list of one endpoint
 	Replays bool            // it can be replayed
 }
 
-// endpointChoice is an endpoint with its display name.
 type endpointChoice struct {
 	ID      string
 	Name    string
@@ -94,7 +92,6 @@ func (req *request) endpointChoices(chosen string) ([]*endpointChoice, error) {
 	return out, err
 }
 
-// deliveryFilter reads the query.
 func (req *request) deliveryFilter() (f webhooks.DeliveryFilter, err error) {
 	f = webhooks.DeliveryFilter{EndpointID: req.query("endpoint"), Type: events.Type(req.query("type")), State: webhooks.State(req.query("status"))}
 	if f.Since, err = parseTime("since", req.query("since")); err != nil {
@@ -139,9 +136,7 @@ func deliveriesPage(req *request) (*view, error) {
 
 // replaySelected replays the selected deliveries: all or none.
 func replaySelected(req *request) (*view, error) {
-	chosen := slices.Clone(req.R.PostForm["delivery"])
-	slices.Sort(chosen) // the order in which they are locked everywhere
-	chosen = slices.Compact(chosen)
+	chosen := unique(req.R.PostForm["delivery"]) // in the order in which they are locked everywhere
 	if len(chosen) == 0 {
 		return nil, fault.Missing("delivery", "Select the deliveries to replay first.")
 	}

@@ -48,7 +48,6 @@ func comingAttempts(d *webhooks.Delivery, schedule []time.Duration) []coming {
 	return out
 }
 
-// shownAttempt is an attempt with formatted details.
 type shownAttempt struct {
 	*webhooks.Attempt
 	Answer   string
@@ -186,7 +185,6 @@ func (req *request) eventOf(d *webhooks.Delivery) (*shownEvent, error) {
 	return req.showEvent(e)
 }
 
-// replayDelivery replays a delivery, under its ID or a new one.
 func replayDelivery(req *request) (*view, error) {
 	id := req.id()
 	d, err := writeValue(req, func(tx *db.Tx) (*webhooks.Delivery, error) {

@@ -7,23 +7,22 @@ import (
 	"turnpike/internal/ids"
 )
 
+// unique returns the list in order, without duplicates.
+func unique(list []string) []string { return slices.Compact(slices.Sorted(slices.Values(list))) }
+
 // keyNames returns the names of keys of the environment. IDs may repeat.
 func (req *request) keyNames(list []string) (map[string]string, error) {
-	list = slices.Clone(list)
-	slices.Sort(list)
-	return req.s.Keys.Names(req.Context(), req.s.DB, req.workspace.In(req.env), slices.Compact(list))
+	return req.s.Keys.Names(req.Context(), req.s.DB, req.workspace.In(req.env), unique(list))
 }
 
 // peopleNames returns the names of the people among some actors. IDs may repeat, and
 // people who have left the workspace are included. The IDs must come from records of
 // the workspace, because any person is found by ID.
 func (req *request) peopleNames(actors ...string) (map[string]string, error) {
-	list := slices.DeleteFunc(slices.Clone(actors), func(id string) bool { return !ids.Valid(ids.User, id) })
-	slices.Sort(list)
-	return req.s.People.Names(req.Context(), req.s.DB, slices.Compact(list))
+	list := slices.DeleteFunc(unique(actors), func(id string) bool { return !ids.Valid(ids.User, id) })
+	return req.s.People.Names(req.Context(), req.s.DB, list)
 }
 
-// actorName returns the display name of an actor.
 func actorName(actor string, people, keys map[string]string) string {
 	switch {
 	case people[actor] != "":

@@ -2,16 +2,12 @@ package dashboard
 
 import (
 	"cmp"
-	"errors"
 	"net/http"
 	"time"
 )
 
-// errDisconnected means that the browser disconnected before the end of a file.
-var errDisconnected = errors.New("the browser disconnected")
-
 // sendCSV sends a part of a file, after the headers if it is the first.
-func (req *request) sendCSV(name string, part []byte) error {
+func (req *request) sendCSV(name string, part []byte) {
 	if !req.Started {
 		h := req.W.Header()
 		h.Set("Content-Type", "text/csv; charset=utf-8")
@@ -19,9 +15,8 @@ func (req *request) sendCSV(name string, part []byte) error {
 		req.WriteHeader(http.StatusOK)
 	}
 	if req.stream(part) != nil {
-		return errDisconnected
+		panic(http.ErrAbortHandler) // the browser disconnected
 	}
-	return nil
 }
 
 // stream sends a part of a long response.
@@ -34,14 +29,12 @@ func (req *request) stream(part []byte) error {
 	return err
 }
 
-// endDownload ends a file. An incomplete file must not look complete.
-func (req *request) endDownload(err error) error {
-	switch {
-	case err == nil || errors.Is(err, errDisconnected):
-		return nil
-	case !req.Started:
-		return err
+// failDownload returns an error, or breaks the connection if the file has begun: an
+// incomplete file must not look complete.
+func (req *request) failDownload(err error) error {
+	if req.Started {
+		req.Fault(err)
+		panic(http.ErrAbortHandler)
 	}
-	req.Fault(err)
-	panic(http.ErrAbortHandler)
+	return err
 }

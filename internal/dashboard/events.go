@@ -87,7 +87,6 @@ type eventData struct {
 	Deliveries []deliveryRow
 }
 
-// event reads the event in the path.
 func (req *request) event() (*events.Event, error) {
 	return events.Get(req.Context(), req.s.DB, req.principal.Visibility(), req.id())
 }
@@ -105,7 +104,6 @@ func eventPage(req *request, e *events.Event) (*view, error) {
 	return &view{template: "event", title: string(e.Type), data: eventData{shown, rows}, live: true}, err
 }
 
-// eventBody sends the whole body as a file.
 func eventBody(req *request, e *events.Event) (*view, error) {
 	body, _, err := req.linkedBody(e)
 	if err != nil {

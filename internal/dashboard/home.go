@@ -35,7 +35,6 @@ type homeData struct {
 	Example   string // a first request
 }
 
-// pastDay is the last 24 hours.
 type pastDay struct {
 	Requests int64
 	Errors   int64

@@ -36,12 +36,10 @@ var jobTabs = []jobTab{
 		[]media.Status{media.Queued, media.InProgress, media.Completed, media.Failed, media.Cancelled}},
 }
 
-// jobsStart redirects to the first kind.
 func jobsStart(req *request) (*view, error) {
 	return req.redirect(req.to("jobs/images"), flash{})
 }
 
-// jobRow is a job in a list.
 type jobRow struct {
 	*media.Job
 	Asked media.RequestSummary
@@ -101,7 +99,6 @@ const (
 	promptText        = 1000
 )
 
-// shownFile is a file with a link to it.
 type shownFile struct {
 	media.NamedFile
 	URL    string

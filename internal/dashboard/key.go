@@ -55,12 +55,10 @@ func showKey(req *request, k *access.Key) (*view, error) {
 	return &view{template: "key", title: k.Name, data: d, live: true}, req.keyHistory(d)
 }
 
-// key reads the key in the path.
 func (req *request) key() (*access.Key, error) {
 	return req.s.Keys.Get(req.Context(), req.s.DB, req.principal.Visibility(), req.id())
 }
 
-// keyHistory reads the usage of the key.
 func (req *request) keyHistory(d *keyData) (err error) {
 	k := d.Key.Key
 	names, err := req.peopleNames(k.CreatedBy)
@@ -124,7 +122,6 @@ func exampleCall(base, secret string) string {
 		`  -d '{"model":"gpt-4o-mini","messages":[{"role":"user","content":"Hello!"}]}'`
 }
 
-// tokenRow is a scoped token with its state.
 type tokenRow struct {
 	*access.Token
 	State string

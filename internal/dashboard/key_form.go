@@ -11,7 +11,6 @@ import (
 	"turnpike/internal/spend"
 )
 
-// keyForm is the form of a key.
 type keyForm struct {
 	Key      *access.Key // current values; empty for a new key
 	Seen     string      // its fingerprint
@@ -184,7 +183,6 @@ func updateKey(req *request) (*view, error) {
 	})
 }
 
-// readKey reads the form into a key.
 func (req *request) readKey(k *access.Key) (err error) {
 	k.Name, k.Scopes, k.Project = req.form("name"), req.formScopes(), req.form("project")
 	if k.MonthlyBudget, err = req.formCredits("monthly_budget"); err != nil {

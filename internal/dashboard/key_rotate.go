@@ -12,7 +12,6 @@ import (
 	"turnpike/internal/fault"
 )
 
-// graceChoice is a grace period to choose.
 type graceChoice struct {
 	Seconds int64
 	Name    string
@@ -76,7 +75,6 @@ func rotateKey(req *request) (*view, error) {
 	return req.redirect(req.to("keys/"+k.ID), flash{Notice: notice, Secret: value, Of: k.ID})
 }
 
-// changeKey locks and changes the key in the path.
 func (req *request) changeKey(do func(tx *db.Tx, k *access.Key) error) (*access.Key, error) {
 	return writeValue(req, func(tx *db.Tx) (*access.Key, error) {
 		k, err := req.s.Keys.GetLocked(req.Context(), tx, req.principal.Visibility(), req.id())

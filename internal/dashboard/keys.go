@@ -10,7 +10,6 @@ import (
 	"turnpike/internal/web"
 )
 
-// keyRow is a key with its state and spending.
 type keyRow struct {
 	*access.Key
 	State     string
@@ -18,7 +17,6 @@ type keyRow struct {
 	GraceLeft string // of the previous secret
 }
 
-// keyRows adds the state and spending of keys.
 func (req *request) keyRows(list ...*access.Key) ([]keyRow, error) {
 	names := web.Map(list, func(k *access.Key) string { return k.ID })
 	spent, err := spend.Spent(req.Context(), req.s.DB, spend.Key, names, spend.PeriodOf(req.now()))

@@ -30,6 +30,7 @@ const (
 // liveStreams counts the pages that are kept up to date.
 type liveStreams struct {
 	stopped chan struct{}
+	stop    func()
 
 	mu        sync.Mutex
 	count     int
@@ -37,7 +38,8 @@ type liveStreams struct {
 }
 
 func newLiveStreams() *liveStreams {
-	return &liveStreams{stopped: make(chan struct{}), bySession: map[string]int{}}
+	stopped := make(chan struct{})
+	return &liveStreams{stopped: stopped, stop: sync.OnceFunc(func() { close(stopped) }), bySession: map[string]int{}}
 }
 
 // acquire reports whether the session may have another stream, and counts it.
@@ -63,15 +65,7 @@ func (l *liveStreams) release(session string) {
 
 // StopWatching ends all streams, so that shutdown need not wait for browsers.
 // They reconnect to the next server.
-func (s *Server) StopWatching() {
-	s.live.mu.Lock()
-	defer s.live.mu.Unlock()
-	select {
-	case <-s.live.stopped:
-	default:
-		close(s.live.stopped)
-	}
-}
+func (s *Server) StopWatching() { s.live.stop() }
 
 // wantsUpdates reports whether an EventSource requests the page.
 func wantsUpdates(r *http.Request) bool {

@@ -20,7 +20,6 @@ import (
 // sessions earlier.
 const sessionLifetime = 14 * 24 * time.Hour
 
-// findSession finds the session, if there is one.
 func (req *request) findSession() error {
 	token := req.cookie(sessionCookie)
 	if token == "" || !req.isPrivate() {
@@ -166,7 +165,6 @@ func (req *request) finishSignIn(in *people.SignIn, next string, f flash) (*view
 
 func (req *request) setSession(token string) { req.setCookie(sessionCookie, token, sessionLifetime) }
 
-// signOut ends the browser's session, if it has one.
 func (req *request) signOut() error {
 	if req.session == nil {
 		return nil

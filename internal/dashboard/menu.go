@@ -2,7 +2,6 @@ package dashboard
 
 import "turnpike/internal/access"
 
-// menuItem is an entry of the side menu.
 type menuItem struct {
 	Name  string
 	Path  string // also the section of its pages

@@ -71,7 +71,6 @@ func methodNames(ways people.OtherCredentials) string {
 	return strings.Join(names, " and ")
 }
 
-// passwordPage is the page of a link for a new password.
 func passwordPage(req *request) (*view, error) {
 	person, err := req.s.People.FindPasswordLink(req.Context(), req.s.DB, req.query("token"))
 	if err != nil {

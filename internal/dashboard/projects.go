@@ -12,7 +12,6 @@ import (
 	"turnpike/internal/web"
 )
 
-// projectRow is a project with its spending this month.
 type projectRow struct {
 	*accounts.Project
 	Spent credits.Micro
@@ -76,7 +75,6 @@ func createProject(req *request) (*view, error) {
 	return req.redirect(req.to("projects/"+url.PathEscape(p.ID)), flash{Notice: "Project created."})
 }
 
-// projectID returns the project ID in the path.
 func (req *request) projectID() (string, error) {
 	if err := accounts.CheckProjectID("id", req.id()); err != nil {
 		return "", fault.NoSuch("project", web.Sanitize(req.id(), 64))
@@ -147,7 +145,6 @@ func restoreProject(req *request) (*view, error) {
 	})
 }
 
-// changeProject changes the project in the path.
 func (req *request) changeProject(action, notice string, change func(p *accounts.Project) error) (*view, error) {
 	id, err := req.projectID()
 	if err != nil {

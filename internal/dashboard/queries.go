@@ -37,7 +37,6 @@ func addressesOf(ctx context.Context, q db.Querier, keyID string) ([]keyAddress,
 // maxErrorScan is how many of the newest requests are scanned for errors.
 const maxErrorScan = 1000
 
-// errorCount is how often an error occurred.
 type errorCount struct {
 	Code  string
 	Count int64
@@ -52,7 +51,6 @@ func frequentErrors(ctx context.Context, q db.Querier, t accounts.Tenant, since 
 	return db.All(rows, err, func(r db.Row) (e errorCount, err error) { return e, r.Scan(&e.Code, &e.Count) })
 }
 
-// failingEndpoint is an endpoint that is paused or failing.
 type failingEndpoint struct {
 	ID           string
 	URL          string
@@ -77,7 +75,6 @@ func failingEndpoints(ctx context.Context, q db.Querier, t accounts.Tenant, sinc
 	})
 }
 
-// teamMember is a member with their second factors.
 type teamMember struct {
 	ID       string
 	Email    string
@@ -88,7 +85,6 @@ type teamMember struct {
 	Passkeys int64
 }
 
-// teamMembers returns a page of a workspace's members.
 func teamMembers(ctx context.Context, q db.Querier, workspaceID string, page db.Page) (*db.Found[*teamMember], error) {
 	s := db.Search{Columns: "id, email, name, role, since, has_app, passkeys", Table: `(SELECT u.id, u.email, u.name, m.workspace_id, m.role, m.created_at AS since,
 			EXISTS (SELECT 1 FROM totp t WHERE t.user_id = u.id AND t.enabled_at IS NOT NULL) AS has_app,
@@ -102,7 +98,6 @@ func teamMembers(ctx context.Context, q db.Querier, workspaceID string, page db.
 	return db.Find(ctx, q, s, page, db.Record[*teamMember]{Scan: scan, ID: func(m *teamMember) string { return m.ID }})
 }
 
-// spender is a key or project with its spending in a month.
 type spender struct {
 	ID    string
 	Name  string
@@ -113,7 +108,6 @@ type spender struct {
 // the others.
 const maxKeyScan = 10_000
 
-// keySpenders returns the keys that spent most in a month.
 func keySpenders(ctx context.Context, q db.Querier, workspaceID string, p spend.Period) ([]spender, error) {
 	return spenders(ctx, q, `SELECT k.id, k.name, s.settled
 		FROM (SELECT id, name FROM keys WHERE workspace_id = $1 AND environment = $2 ORDER BY id DESC LIMIT $6) AS k
@@ -122,7 +116,6 @@ func keySpenders(ctx context.Context, q db.Querier, workspaceID string, p spend.
 		workspaceID, string(accounts.Live), string(spend.Key), string(p), int64(spendersShown), int64(maxKeyScan))
 }
 
-// projectSpenders returns the projects that spent most in a month.
 func projectSpenders(ctx context.Context, q db.Querier, workspaceID string, p spend.Period) ([]spender, error) {
 	return spenders(ctx, q, `SELECT p.id, p.name, s.settled FROM projects p
 		JOIN spend s ON s.level = $3 AND s.account_id = p.workspace_id || '/' || p.id AND s.period = $4

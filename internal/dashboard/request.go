@@ -19,7 +19,6 @@ import (
 	"turnpike/internal/web"
 )
 
-// request is one request for a page or an action.
 type request struct {
 	web.Exchange
 	s *Server
@@ -53,7 +52,6 @@ func (req *request) caller() access.Caller {
 	return access.Caller{Principal: req.principal, Actor: req.actor()}
 }
 
-// write runs fn in a transaction.
 func (req *request) write(fn func(tx *db.Tx) error) error { return req.s.DB.Write(req.Context(), fn) }
 
 // writeValue is write for a function with a result.
@@ -102,7 +100,6 @@ func cleanText(s string) string {
 	return strings.TrimSpace(strings.ReplaceAll(strings.ToValidUTF8(s, ""), "\x00", ""))
 }
 
-// query returns a query parameter.
 func (req *request) query(name string) string {
 	s := strings.TrimSpace(req.R.URL.Query().Get(name))
 	if strings.ContainsRune(s, 0) {
@@ -114,7 +111,6 @@ func (req *request) query(name string) string {
 // id returns the ID in the path, which authorize has checked.
 func (req *request) id() string { return req.R.PathValue("id") }
 
-// base returns the path of the workspace and environment.
 func (req *request) base() string {
 	return "/dashboard/w/" + req.workspace.In(req.env).Path() + "/"
 }
@@ -123,7 +119,6 @@ func (req *request) base() string {
 // caller escapes it.
 func (req *request) to(page string) string { return req.base() + page }
 
-// secure reports whether the browser uses HTTPS.
 func (req *request) secure() bool { return clientip.IsHTTPS(req.R, req.s.public, req.s.TrustedProxies) }
 
 // isPrivate reports whether the browser uses one of the server's own addresses and
@@ -205,7 +200,6 @@ func dashboardPath(s string) string {
 	return u.RequestURI()
 }
 
-// fail shows an error page.
 func (req *request) fail(err error) {
 	f := req.Fault(err)
 	if req.Started {

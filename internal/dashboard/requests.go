@@ -19,7 +19,6 @@ import (
 	"turnpike/internal/web"
 )
 
-// requestRow is a log entry with its key's name.
 type requestRow struct {
 	*audit.Entry
 	KeyName string
@@ -36,7 +35,6 @@ var requestParams = []string{"key", "model", "project", "ip", "status", "start",
 // failed selects every status from 400.
 const failed = "failed"
 
-// requestFilter reads the query.
 func (req *request) requestFilter() (f audit.Filter, err error) {
 	f = audit.Filter{KeyID: req.query("key"), Model: req.query("model"), Project: req.query("project"), IP: req.query("ip"), Charged: req.query("charged") != ""}
 	if f.KeyID != "" && !ids.Valid(ids.Key, f.KeyID) {
@@ -71,7 +69,6 @@ type requestsData struct {
 	Days     int // of log retention
 }
 
-// statuses are the choices of the filter.
 var statuses = []int{200, 400, 402, 403, 404, 409, 413, 429, 499, 500, 502, 503, 504}
 
 func requestsPage(req *request) (*view, error) {
@@ -147,14 +144,12 @@ func exportRequests(req *request) (*view, error) {
 		return nil, err
 	}
 	for part, err := range audit.Export(req.Context(), req.s.DB, req.principal.Visibility(), f, db.Page{}) {
-		if err == nil {
-			err = req.sendCSV("requests.csv", part)
-		}
 		if err != nil {
-			return nil, req.endDownload(err)
+			return nil, req.failDownload(err)
 		}
+		req.sendCSV("requests.csv", part)
 	}
-	return nil, req.endDownload(nil)
+	return nil, nil
 }
 
 type requestData struct {
@@ -192,7 +187,6 @@ var sources = map[string]string{
 	audit.UsageRecovered: "the server stopped before the end; charged the reserved amount",
 }
 
-// attemptRow is an attempt of the router with its outcome.
 type attemptRow struct {
 	gateway.Attempt
 	Number int
@@ -200,7 +194,6 @@ type attemptRow struct {
 	Then   string
 }
 
-// outcomes describes why attempts failed.
 var outcomes = map[string]string{
 	gateway.AttemptOK:                   "succeeded",
 	string(providers.KindConnect):       "could not connect",

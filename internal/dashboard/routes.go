@@ -236,7 +236,6 @@ func (s *Server) newMux(table []Route) *http.ServeMux {
 	return mux
 }
 
-// redirectRoute redirects to a path.
 func redirectRoute(to string) Route {
 	return Route{handle: func(req *request) { req.redirect(to, flash{}) }}
 }
@@ -257,13 +256,11 @@ func parentPage(mux *http.ServeMux, address string) string {
 	return Home
 }
 
-// hasRoute reports whether there is a route for the method and path.
 func hasRoute(mux *http.ServeMux, method, address string) bool {
 	_, pattern := mux.Handler(&http.Request{Method: method, URL: &url.URL{Path: address}})
 	return pattern != "" && pattern != "/"
 }
 
-// serve serves a request by its route.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, rt Route) {
 	start := s.Now()
 	setDeadlines(w)

@@ -85,7 +85,6 @@ func (c *clipper) clip(s string, most int) clipped {
 	return out
 }
 
-// callRow is a tool call.
 type callRow struct {
 	*agents.Call
 	Given   clipped // the arguments
@@ -157,13 +156,11 @@ type runData struct {
 	Later        string
 }
 
-// openingRow is an input message.
 type openingRow struct {
 	agents.InputMessage
 	Words clipped
 }
 
-// toolRow is a tool of the run.
 type toolRow struct {
 	Name     string
 	Kind     tools.Kind
@@ -230,7 +227,6 @@ func answerOf(r *agents.Run) string {
 	return r.Result.OutputText
 }
 
-// runPending reads what the run waits for.
 func (req *request) runPending(d *runData) error {
 	if !d.Run.NeedsAction() {
 		return nil
@@ -309,7 +305,6 @@ func (req *request) runSteps(d *runData) error {
 	return nil
 }
 
-// stepNumber reads a step number from the query.
 func (req *request) stepNumber(name string) (int64, bool) {
 	n, err := strconv.ParseInt(req.query(name), 10, 32)
 	return n, err == nil && n > 0

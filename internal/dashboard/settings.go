@@ -27,7 +27,6 @@ type settingsData struct {
 	Mails      []*mail.Mail // recent ones, for owners and admins
 }
 
-// lastMails is how many emails the page shows.
 const lastMails = 10
 
 func settingsPage(req *request) (*view, error) {

@@ -32,7 +32,6 @@ type memberRow struct {
 	Remove  bool
 }
 
-// invitationRow is an invitation with its state.
 type invitationRow struct {
 	*people.Invitation
 	State  string

@@ -29,7 +29,6 @@ const (
 	maxParts = 62 * maxSeries
 )
 
-// usageMetric is a value that the page shows.
 type usageMetric struct {
 	Name, Title string
 	of          func(spend.Usage) float64
@@ -89,7 +88,6 @@ type usageFilter struct {
 	Notes  []string
 }
 
-// usageParams are the page's query parameters.
 var usageParams = []string{"range", "start", "end", "metric", "group", "bucket"}
 
 // usageFilter reads the query. If it returns an error, the metric and group are set
@@ -251,7 +249,6 @@ func (req *request) readUsage(a usageFilter) (*usageSum, error) {
 	return sum, nil
 }
 
-// nameGroups adds names and links to groups.
 func (req *request) nameGroups(group string, list []*usageGroup) error {
 	var names map[string]string
 	if group == "key" {
@@ -303,7 +300,6 @@ func (g *usageGroup) bars(steps, size int) []spend.Usage {
 
 var stepLayouts = map[spend.Bucket]string{spend.ByMinute: "15:04", spend.ByHour: "2 Jan 15:00", spend.ByDay: "2 Jan", spend.ByMonth: "Jan 2006"}
 
-// usageBar is a row of the table of times.
 type usageBar struct {
 	Name  string
 	Parts []string // by series

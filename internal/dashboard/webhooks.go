@@ -13,7 +13,6 @@ import (
 	"turnpike/internal/webhooks"
 )
 
-// endpointRow is an endpoint with its health and statistics.
 type endpointRow struct {
 	*webhooks.Endpoint
 	Health string
@@ -33,7 +32,6 @@ const (
 	maxHeld       = 10_000
 )
 
-// endpointRows adds the health and statistics of endpoints.
 func (req *request) endpointRows(bound int, list ...*webhooks.Endpoint) ([]endpointRow, error) {
 	stats, err := req.s.Webhooks.Stats(req.Context(), req.s.DB, web.Map(list, func(e *webhooks.Endpoint) string { return e.ID })...)
 	if err != nil {
@@ -99,7 +97,6 @@ func webhooksPage(req *request) (*view, error) {
 	return &view{template: "webhooks", title: "Webhooks", data: d, live: true}, nil
 }
 
-// endpointForm is the form of an endpoint.
 type endpointForm struct {
 	Endpoint *webhooks.Endpoint
 	Patterns []string // choices besides all events
@@ -126,7 +123,6 @@ func (f endpointForm) Seen() string { return endpointFingerprint(f.Endpoint) }
 // Has reports whether the endpoint has the pattern.
 func (f endpointForm) Has(pattern string) bool { return slices.Contains(f.Endpoint.Events, pattern) }
 
-// readEndpoint reads the form into an endpoint.
 func (req *request) readEndpoint(e *webhooks.Endpoint) {
 	e.URL, e.Description, e.Events = req.form("url"), req.form("description"), req.R.PostForm["events"]
 	if slices.Contains(e.Events, "*") {
@@ -149,7 +145,6 @@ func createEndpoint(req *request) (*view, error) {
 	return req.redirect(req.to("webhooks/"+e.ID), flash{Notice: "Endpoint created. Send it a test event to check that it works.", Secret: secret, Of: e.ID})
 }
 
-// endpoint reads the endpoint in the path.
 func (req *request) endpoint() (*webhooks.Endpoint, error) {
 	return req.s.Webhooks.Get(req.Context(), req.s.DB, req.principal.Visibility(), req.id())
 }
@@ -213,7 +208,6 @@ func subscribedFirst(e *webhooks.Endpoint) []events.Type {
 	return append(wanted, others...)
 }
 
-// endpointName returns the display name of an endpoint.
 func endpointName(e *webhooks.Endpoint) string {
 	switch {
 	case e.Kind == webhooks.Tunnel:

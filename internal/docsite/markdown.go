@@ -22,7 +22,6 @@ import (
 	"github.com/yuin/goldmark/util"
 )
 
-// sectionTitles are the directories of docs/ in the order of the navigation.
 var sectionTitles = []struct{ dir, title string }{
 	{".", "Overview"}, {"tutorials", "Tutorials"}, {"guides", "Guides"}, {"reference", "Reference"},
 	{"operations", "Operations"}, {"explanation", "Explanation"},
@@ -206,7 +205,6 @@ func (h *headingIDs) Generate(value []byte, _ ast.NodeKind) []byte {
 
 func (h *headingIDs) Put(value []byte) { h.used[string(value)]++ }
 
-// slug returns the anchor of a heading.
 func slug(heading string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

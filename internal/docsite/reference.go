@@ -329,7 +329,6 @@ func (d *apiDocument) field(name string, schema *apiSchema, described objectsOf)
 	return f
 }
 
-// requests returns example requests.
 func (d *apiDocument) requests(o *operation, path string) []request {
 	var example *yaml.Node
 	if o.RequestBody != nil {
@@ -348,7 +347,6 @@ func (d *apiDocument) requests(o *operation, path string) []request {
 	return []request{{"Request", o.samples(path, example)}}
 }
 
-// responses returns example responses.
 func (d *apiDocument) responses(o *operation) (out []sample) {
 	for _, m := range o.success().Value.Content {
 		if text := d.exampleOf(m.Value); text != "" {

@@ -40,7 +40,6 @@ type section struct {
 	Pages []*page
 }
 
-// page is one page of the site.
 type page struct {
 	Path     string
 	Title    string
@@ -57,7 +56,6 @@ type searchHit struct {
 	Text  string `json:"text"`
 }
 
-// layout is the data of layout.html.
 type layout struct {
 	*page
 	Sections    []*section

@@ -220,7 +220,6 @@ func (s *SMTP) compose(m *Mail, text string) (*gomail.Msg, error) {
 	return msg, nil
 }
 
-// quit disconnects.
 func (s *session) quit() {
 	if s.conn != nil {
 		_ = s.client.CloseWithSMTPClient(s.conn) // every email has its response

@@ -112,7 +112,6 @@ func (p *People) logUnknownAccount(ctx context.Context, tx *db.Tx, attempt *logi
 	return err
 }
 
-// signInParams describe a sign-in.
 type signInParams struct {
 	method   Method
 	provenAt time.Time // when the person authenticated

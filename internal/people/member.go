@@ -51,7 +51,6 @@ func RoleIn(ctx context.Context, q db.Querier, userID, workspaceID string) (acco
 	return accounts.Role(role), orNoSuch(err, "workspace", workspaceID)
 }
 
-// roleOf returns a caller's role.
 func roleOf(ctx context.Context, tx *db.Tx, by Caller, workspaceID string) (accounts.Role, error) {
 	if by.operator {
 		return accounts.Owner, nil
@@ -65,7 +64,6 @@ type roleChange struct {
 	from, to    accounts.Role
 }
 
-// checkRoleChange checks the caller's right to change a role.
 func checkRoleChange(ctx context.Context, tx *db.Tx, by Caller, c roleChange) error {
 	role, err := roleOf(ctx, tx, by, c.workspaceID)
 	if err != nil {

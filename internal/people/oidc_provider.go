@@ -78,7 +78,6 @@ func (o *Provider) oauth(found *oidc.Provider) *oauth2.Config {
 		Endpoint: found.Endpoint(), Scopes: []string{oidc.ScopeOpenID, "email", "profile"}}
 }
 
-// claims are the verified claims of an ID token.
 type claims struct {
 	token *oidc.IDToken
 

@@ -60,7 +60,6 @@ func (p *People) storeLink(ctx context.Context, tx *db.Tx, kind string, l *Link)
 	return err
 }
 
-// deleteLinks deletes a person's open links.
 func deleteLinks(ctx context.Context, tx *db.Tx, userID string) error {
 	_, err := tx.Exec(ctx, "DELETE FROM one_time_links WHERE user_id = $1", userID)
 	return err

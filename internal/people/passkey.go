@@ -87,7 +87,6 @@ func (h passkeyUser) WebAuthnCredentials() []webauthn.Credential {
 	return out
 }
 
-// lockPasskeyUser locks a person and reads their passkeys.
 func (p *People) lockPasskeyUser(ctx context.Context, tx *db.Tx, userID string) (passkeyUser, error) {
 	person, err := p.lock(ctx, tx, userID)
 	if err != nil {

@@ -79,7 +79,6 @@ func (h *hasher) derive(ctx context.Context, password string, salt []byte, c Cos
 	return argon2.IDKey([]byte(password), salt, c.Passes, c.Memory, c.Lanes, uint32(length)), nil
 }
 
-// hash returns the encoded hash of a password.
 func (h *hasher) hash(ctx context.Context, password string) (string, error) {
 	salt := make([]byte, saltBytes)
 	rand.Read(salt)

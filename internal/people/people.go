@@ -70,7 +70,6 @@ type Person struct {
 
 const personColumns = "u.id, u.email, u.name, u.password_hash, u.created_at"
 
-// fields returns the destinations of personColumns.
 func (p *Person) fields() []any {
 	return []any{&p.ID, &p.Email, &p.Name, &p.passwordHash, &p.CreatedAt}
 }
@@ -135,7 +134,6 @@ func ifNotFound(err, instead error) error {
 
 func orNoSuch(err error, kind, id string) error { return ifNotFound(err, fault.NoSuch(kind, id)) }
 
-// count returns the result of a SELECT count(*).
 func count(ctx context.Context, q db.Querier, query string, args ...any) (n int64, err error) {
 	err = q.QueryRow(ctx, query, args...).Scan(&n)
 	return n, err
