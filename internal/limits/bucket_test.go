@@ -3,6 +3,7 @@ package limits
 import (
 	"flag"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,7 +16,11 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("rapid.checks", "1000"); err != nil {
 		panic(err)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	for _, cleanup := range slices.Backward(databases.cleanups) {
+		cleanup()
+	}
+	os.Exit(code)
 }
 
 const second = int64(time.Second)
