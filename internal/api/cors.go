@@ -53,14 +53,7 @@ func (c *Call) setCORS(bearer string) {
 
 func isLocalOrigin(origin string) bool {
 	u, err := url.Parse(origin)
-	if err != nil {
-		return false
-	}
-	switch host := u.Hostname(); {
-	case host == "localhost", host == "127.0.0.1", host == "::1", strings.HasSuffix(host, ".localhost"):
-		return true
-	}
-	return false
+	return err == nil && (slices.Contains([]string{"localhost", "127.0.0.1", "::1"}, u.Hostname()) || strings.HasSuffix(u.Hostname(), ".localhost"))
 }
 
 // checkBrowser rejects live keys sent by web pages: anyone who can read the page

@@ -3,12 +3,10 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"slices"
 	"time"
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/db"
-	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
 	"turnpike/internal/web"
@@ -88,18 +86,10 @@ func newAttemptObject(a *webhooks.Attempt) *attemptObject {
 func listDeliveries(ctx context.Context, c *Call) (any, error) {
 	q := c.query(append(pageParams, "endpoint", "type", "status", "since", "until")...)
 	page := q.page(ids.Delivery)
-	f := webhooks.DeliveryFilter{EndpointID: q.text("endpoint"), Type: events.Type(q.text("type")), State: webhooks.State(q.text("status")),
+	f := webhooks.DeliveryFilter{EndpointID: q.text("endpoint"), Type: q.eventType(), State: choice(q, "status", webhooks.States),
 		Since: q.time("since"), Until: q.time("until")}
 	if f.EndpointID != "" && !ids.Valid(ids.Endpoint, f.EndpointID) {
 		q.fail(fault.Invalid("endpoint", "endpoint must be the ID of a webhook endpoint (wh_…)."))
-	}
-	if f.Type != "" {
-		if _, err := events.ParseType("type", string(f.Type)); err != nil {
-			q.fail(err)
-		}
-	}
-	if f.State != "" && !slices.Contains(webhooks.States, f.State) {
-		q.fail(fault.Invalid("status", "status must be pending, retrying, succeeded, failed, held or discarded."))
 	}
 	if q.err != nil {
 		return nil, q.err

@@ -27,12 +27,7 @@ func (c *Call) eventWithLinks(e *events.Event) (json.RawMessage, error) {
 func listEvents(ctx context.Context, c *Call) (any, error) {
 	q := c.query(append(pageParams, "type", "since", "until")...)
 	page := q.page(ids.Event)
-	f := events.Filter{Type: events.Type(q.text("type")), Since: q.time("since"), Until: q.time("until")}
-	if f.Type != "" {
-		if _, err := events.ParseType("type", string(f.Type)); err != nil {
-			q.fail(err)
-		}
-	}
+	f := events.Filter{Type: q.eventType(), Since: q.time("since"), Until: q.time("until")}
 	if q.err != nil {
 		return nil, q.err
 	}
@@ -49,6 +44,16 @@ func listEvents(ctx context.Context, c *Call) (any, error) {
 		}
 	}
 	return foundList(found, data, func(e *events.Event) string { return e.ID }), nil
+}
+
+// eventType reads the parameter type.
+func (q *query) eventType() events.Type {
+	if q.text("type") == "" {
+		return ""
+	}
+	t, err := events.ParseType("type", q.text("type"))
+	q.fail(err)
+	return t
 }
 
 func getEvent(ctx context.Context, c *Call) (any, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -66,11 +67,7 @@ func editImage(c *Call) error {
 }
 
 func isImage(u providers.Upload) bool {
-	switch u.ContentType {
-	case "image/png", "image/jpeg", "image/gif", "image/webp":
-		return true
-	}
-	return false
+	return slices.Contains([]string{"image/png", "image/jpeg", "image/gif", "image/webp"}, u.ContentType)
 }
 
 func (c *Call) images(body []byte, sources []providers.Upload, mask *providers.Upload) error {

@@ -1,12 +1,11 @@
 package api
 
 import (
+	"cmp"
 	"context"
-	"slices"
 
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
-	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
 	"turnpike/internal/media"
 	"turnpike/internal/web"
@@ -59,22 +58,16 @@ func (c *Call) reserve(o *media.Draft) error {
 	return c.s.Media.Reserve(ctx, c.modelCall(nil), o)
 }
 
-func createImageBatch(c *Call) error {
-	var in media.ImageBatchRequest
-	body, err := c.readModelRequest(&in)
-	if err != nil {
-		return err
+// createJobOf returns a handler that creates a job from a JSON body.
+func createJobOf[In any](draft func(*media.Service, media.Caller, In) (*media.Draft, error)) handler {
+	return func(c *Call) error {
+		var in In
+		body, err := c.readModelRequest(&in)
+		if err != nil {
+			return err
+		}
+		return c.createJob(body, func() (*media.Draft, error) { return draft(c.s.Media, c.requester(), in) })
 	}
-	return c.createJob(body, func() (*media.Draft, error) { return c.s.Media.DraftImages(c.requester(), in) })
-}
-
-func createVoiceRender(c *Call) error {
-	var in media.VoiceRequest
-	body, err := c.readModelRequest(&in)
-	if err != nil {
-		return err
-	}
-	return c.createJob(body, func() (*media.Draft, error) { return c.s.Media.DraftVoice(c.requester(), in) })
 }
 
 // readModelRequest decodes a body of at most Limits.ModelBody bytes and returns it.
@@ -92,10 +85,7 @@ func listJobs(k media.Kind) func(ctx context.Context, c *Call) (any, error) {
 	return func(ctx context.Context, c *Call) (any, error) {
 		q := c.query(append(pageParams, "status")...)
 		page := q.page(k.Prefix())
-		status := media.Status(q.text("status"))
-		if status != "" && !slices.Contains(jobStates, status) {
-			q.fail(fault.Invalid("status", "status must be queued, in_progress, cancelling, completed, failed or cancelled."))
-		}
+		status := choice(q, "status", jobStates)
 		if q.err != nil {
 			return nil, q.err
 		}
@@ -149,13 +139,7 @@ func deleteJob(k media.Kind) func(ctx context.Context, c *Call, tx *db.Tx, _ str
 // getVideoContent sends the file itself.
 func getVideoContent(c *Call) error {
 	q := c.query("variant")
-	variant := q.text("variant")
-	if variant == "" {
-		variant = media.VideoVariants[0]
-	}
-	if !slices.Contains(media.VideoVariants, variant) {
-		q.fail(fault.Invalid("variant", "variant must be video, thumbnail or spritesheet."))
-	}
+	variant := cmp.Or(choice(q, "variant", media.VideoVariants), media.VideoVariants[0])
 	if q.err != nil {
 		return q.err
 	}

@@ -76,7 +76,7 @@ func (c *Call) query(known ...string) *query {
 	return q
 }
 
-// fail keeps the first error.
+// fail keeps the first error. A nil error changes nothing.
 func (q *query) fail(err error) {
 	if q.err == nil {
 		q.err = err
@@ -101,14 +101,22 @@ func (q *query) number(name string, low, high, fallback int64) int64 {
 
 // boolean reads true or false. The default is false.
 func (q *query) boolean(name string) bool {
-	switch q.values.Get(name) {
-	case "", "false":
-	case "true":
-		return true
-	default:
+	s := q.values.Get(name)
+	if s != "" && s != "true" && s != "false" {
 		q.fail(fault.Invalid(name, "Set %s to true or false.", name))
 	}
-	return false
+	return s == "true"
+}
+
+// choice reads one of the allowed words, or returns an empty one if it is absent.
+func choice[T ~string](q *query, name string, allowed []T) T {
+	value := T(q.text(name))
+	if value != "" && !slices.Contains(allowed, value) {
+		words := web.Map(allowed, func(t T) string { return string(t) })
+		last := len(words) - 1
+		q.fail(fault.Invalid(name, "%s must be %s or %s.", name, strings.Join(words[:last], ", "), words[last]))
+	}
+	return value
 }
 
 // maxUnixTime is the end of the year 9999.
@@ -131,13 +139,7 @@ func (q *query) page(prefix string) db.Page {
 	if p.After != "" && prefix != "" && !ids.Valid(prefix, p.After) {
 		q.fail(fault.Invalid("after", "after must be an ID from this list, such as last_id of the previous page."))
 	}
-	switch q.text("order") {
-	case "", "desc":
-	case "asc":
-		p.Asc = true
-	default:
-		q.fail(fault.Invalid("order", "order must be asc or desc."))
-	}
+	p.Asc = choice(q, "order", []string{"asc", "desc"}) == "asc"
 	return p
 }
 

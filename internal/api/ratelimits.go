@@ -91,11 +91,8 @@ func (c *Call) limit(kind requestKind) error {
 
 // ofKey returns the limit of a key. own is its rate limit, if it has one.
 func (r Rates) ofKey(env accounts.Environment, kind requestKind, own *int64) int64 {
-	switch kind {
-	case readRequest, forbiddenRequest:
-		return r.Key.Reads
-	case writeRequest:
-		return r.Key.Writes
+	if kind != modelRequest {
+		return r.Key.of(kind)
 	}
 	limit := r.LiveModelRequests
 	if env == accounts.Test {
@@ -111,13 +108,17 @@ func (r Rates) ofKey(env accounts.Environment, kind requestKind, own *int64) int
 }
 
 func (r Rates) ofWorkspace(kind requestKind) int64 {
-	switch kind {
-	case readRequest, forbiddenRequest:
-		return r.Workspace.Reads
-	case writeRequest:
-		return r.Workspace.Writes
+	if kind == modelRequest {
+		return r.WorkspaceModelRequests
 	}
-	return r.WorkspaceModelRequests
+	return r.Workspace.of(kind)
+}
+
+func (r RequestRates) of(kind requestKind) int64 {
+	if kind == writeRequest {
+		return r.Writes
+	}
+	return r.Reads
 }
 
 func rateFault(r *limits.Refusal, kind requestKind, whose string) error {

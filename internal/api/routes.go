@@ -37,10 +37,10 @@ func modelRoutes() []Route {
 		{"POST", "/v1/embeddings", access.EmbeddingsCreate, createEmbeddings},
 		{"POST", "/v1/images/generations", access.ImagesCreate, createImage},
 		{"POST", "/v1/images/edits", access.ImagesCreate, editImage},
-		{"POST", "/v1/images/batches", access.ImagesCreate, createImageBatch},
+		{"POST", "/v1/images/batches", access.ImagesCreate, createJobOf((*media.Service).DraftImages)},
 		{"POST", "/v1/videos", access.VideosCreate, createVideo},
 		{"POST", "/v1/audio/speech", access.VoiceCreate, createSpeech},
-		{"POST", "/v1/voice/renders", access.VoiceCreate, createVoiceRender},
+		{"POST", "/v1/voice/renders", access.VoiceCreate, createJobOf((*media.Service).DraftVoice)},
 		{"POST", "/v1/agents/runs", access.AgentRunsCreate, createRun},
 	}
 }

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
@@ -63,10 +62,7 @@ func createRun(c *Call) error {
 func listRuns(ctx context.Context, c *Call) (any, error) {
 	q := c.query(append(pageParams, "status")...)
 	page := q.page(ids.Run)
-	status := agents.Status(q.text("status"))
-	if status != "" && !slices.Contains(agents.Statuses, status) {
-		q.fail(fault.Invalid("status", "status must be queued, in_progress, awaiting_approval, requires_action, verifying, cancelling, completed, failed or cancelled."))
-	}
+	status := choice(q, "status", agents.Statuses)
 	if q.err != nil {
 		return nil, q.err
 	}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -45,14 +46,8 @@ const maxUsageRows = 10_000
 
 func getUsage(ctx context.Context, c *Call) (any, error) {
 	q := c.query("start", "end", "bucket", "group_by")
-	u := spend.UsageQuery{Tenant: c.Principal.Tenant, Project: c.Principal.Project, Bucket: spend.ByDay,
+	u := spend.UsageQuery{Tenant: c.Principal.Tenant, Project: c.Principal.Project, Bucket: cmp.Or(choice(q, "bucket", spend.Buckets), spend.ByDay),
 		Start: q.time("start"), End: q.time("end"), GroupBy: []string{}, Most: maxUsageRows}
-	if text := q.text("bucket"); text != "" {
-		u.Bucket = spend.Bucket(text)
-	}
-	if !slices.Contains(spend.Buckets, u.Bucket) {
-		q.fail(fault.Invalid("bucket", "bucket must be minute, hour, day or month."))
-	}
 	if text := q.text("group_by"); text != "" {
 		u.GroupBy = strings.Split(text, ",")
 	}

@@ -33,8 +33,7 @@ const (
 )
 
 // TuneMemory collects garbage rarely while the process is small, unless GOGC or
-// GOMEMLIMIT is set. inFlight returns the number of model requests and may be
-// nil.
+// GOMEMLIMIT is set. inFlight returns the number of model requests.
 func TuneMemory(ctx context.Context, inFlight func() int64) {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return
@@ -54,12 +53,8 @@ func TuneMemory(ctx context.Context, inFlight func() int64) {
 				debug.FreeOSMemory()
 			case <-tick.C:
 			}
-			var calls int64
-			if inFlight != nil {
-				calls = inFlight()
-			}
 			live, outside := inUse()
-			if want := memoryLimit(live, outside, calls); want != set {
+			if want := memoryLimit(live, outside, inFlight()); want != set {
 				debug.SetMemoryLimit(want)
 				set = want
 			}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -111,7 +112,12 @@ type listenPrinter struct {
 	forwarded, failed int64
 }
 
-func (p *listenPrinter) jsonLine(v any) {
+// line prints a line: JSON to standard output, or text.
+func (p *listenPrinter) line(v map[string]any, to io.Writer, format string, args ...any) {
+	if !p.asJSON {
+		fmt.Fprintf(to, format+"\n", args...)
+		return
+	}
 	enc := json.NewEncoder(p.out)
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(v) // the reader may be gone
@@ -119,33 +125,27 @@ func (p *listenPrinter) jsonLine(v any) {
 
 func (p *listenPrinter) onReady(r tunnel.Ready) {
 	p.disconnected = false
-	if p.asJSON {
-		p.jsonLine(map[string]any{"type": "ready", "endpoint": r.Endpoint, "events": r.Events, "secret": r.Secret, "mirrors": r.Mirrors,
-			"again": r.Reconnected, "replaced": r.Replaced, "forward_to": p.target})
-		return
-	}
-	forwarding := fmt.Sprintf("forwarding %s to %s", strings.Join(r.Events, ", "), p.target)
+	ready := map[string]any{"type": "ready", "endpoint": r.Endpoint, "events": r.Events, "secret": r.Secret, "mirrors": r.Mirrors,
+		"again": r.Reconnected, "replaced": r.Replaced, "forward_to": p.target}
+	state := "Ready. The signing secret is the same as before"
 	switch {
 	case r.Replaced && r.Mirrors == "":
-		fmt.Fprintf(p.out, "The tunnel no longer exists. Opened another one with a new signing secret: %s (%s)\n", r.Secret, forwarding)
+		state = "The tunnel no longer exists. Opened another one with a new signing secret: " + r.Secret
 	case r.Reconnected:
-		fmt.Fprintln(p.err, "Reconnected.")
+		p.line(ready, p.err, "Reconnected.")
+		return
 	case r.Mirrors != "":
-		fmt.Fprintf(p.out, "Ready. Signed with the secret of %s (%s)\n", r.Mirrors, forwarding)
+		state = "Ready. Signed with the secret of " + r.Mirrors
 	case r.Secret != "":
-		fmt.Fprintf(p.out, "Ready. Signing secret: %s (%s)\n", r.Secret, forwarding)
-	default:
-		fmt.Fprintf(p.out, "Ready. The signing secret is the same as before (%s)\n", forwarding)
+		state = "Ready. Signing secret: " + r.Secret
 	}
+	p.line(ready, p.out, "%s (forwarding %s to %s)", state, strings.Join(r.Events, ", "), p.target)
 }
 
 func (p *listenPrinter) onLost(err error) {
-	if p.asJSON {
-		p.jsonLine(map[string]any{"type": "lost", "error": message(err)})
-		return
-	}
-	if !p.disconnected {
-		fmt.Fprintf(p.err, "Not connected (%s). Reconnecting; the server holds deliveries meanwhile.\n", message(err))
+	if p.asJSON || !p.disconnected {
+		p.line(map[string]any{"type": "lost", "error": message(err)}, p.err,
+			"Not connected (%s). Reconnecting; the server holds deliveries meanwhile.", message(err))
 	}
 	p.disconnected = true
 }
@@ -156,43 +156,33 @@ func (p *listenPrinter) onForward(f tunnel.Forwarded) {
 	if !ok {
 		p.failed++
 	}
-	if p.asJSON {
-		line := map[string]any{"type": "forwarded", "time": time.Now().Unix(), "event": f.Type, "delivery": f.ID, "attempt": f.Attempt,
-			"status": f.Status, "latency_ms": f.Took.Milliseconds()}
-		if f.Error != "" {
-			line["error"] = f.Error
-		}
-		if p.body {
-			line["body"] = string(f.Body)
-		}
-		p.jsonLine(line)
-		return
-	}
-	color, result := red, strconv.Itoa(f.Status)
-	switch {
-	case ok:
+	line := map[string]any{"type": "forwarded", "time": time.Now().Unix(), "event": f.Type, "delivery": f.ID, "attempt": f.Attempt,
+		"status": f.Status, "latency_ms": f.Took.Milliseconds()}
+	color, result, attempt, body := red, strconv.Itoa(f.Status), "", ""
+	if ok {
 		color = green
-	case f.Status == 0:
+	}
+	if f.Error != "" {
+		line["error"] = f.Error
+	}
+	if f.Status == 0 {
 		result = f.Error
 	}
-	attempt := ""
 	if f.Attempt > 1 {
 		attempt = fmt.Sprintf(", attempt %d", f.Attempt)
 	}
-	fmt.Fprintf(p.out, "%s  %-27s  %s  → %s  (%d ms%s)\n", time.Now().Format(time.TimeOnly), f.Type, f.ID, p.paint(color, result), f.Took.Milliseconds(), attempt)
 	if p.body {
-		fmt.Fprintf(p.out, "%s\n", visible(string(f.Body)))
+		line["body"], body = string(f.Body), "\n"+visible(string(f.Body))
 	}
+	p.line(line, p.out, "%s  %-27s  %s  → %s  (%d ms%s)%s",
+		time.Now().Format(time.TimeOnly), f.Type, f.ID, p.paint(color, result), f.Took.Milliseconds(), attempt, body)
 }
 
 func (p *listenPrinter) onEnd(endpoint, to string) {
-	if p.asJSON {
-		p.jsonLine(map[string]any{"type": "end", "endpoint": endpoint, "forwarded": p.forwarded, "failed": p.failed})
-		return
-	}
 	text := "Forwarded " + counted(p.forwarded, "delivery", "deliveries")
 	if p.failed > 0 {
 		text += fmt.Sprintf(", %d of which failed", p.failed)
 	}
-	fmt.Fprintf(p.err, "%s. The server holds deliveries for 24 hours. To resume:\n  turnpike listen --resume %s --forward-to %s\n", text, endpoint, to)
+	p.line(map[string]any{"type": "end", "endpoint": endpoint, "forwarded": p.forwarded, "failed": p.failed}, p.err,
+		"%s. The server holds deliveries for 24 hours. To resume:\n  turnpike listen --resume %s --forward-to %s", text, endpoint, to)
 }

@@ -88,29 +88,26 @@ func (s *scanner) paths(ctx context.Context, roots []string) error {
 	defer bar.Done()
 	var mu sync.Mutex
 	var done int64
-	work := make(chan scanFile)
-	var group sync.WaitGroup
+	var workers sync.WaitGroup
+	next := 0
 	for range runtime.GOMAXPROCS(0) {
-		group.Go(func() {
+		workers.Go(func() {
 			buf := make([]byte, scanBuffer)
-			for f := range work {
-				if ctx.Err() != nil {
-					continue
-				}
+			mu.Lock()
+			defer mu.Unlock()
+			for next < len(files) && ctx.Err() == nil {
+				f := files[next]
+				next++
+				mu.Unlock()
 				failure := s.file(f, buf)
 				mu.Lock()
 				err = errors.Join(err, failure)
 				done += f.size
 				bar.Set(done)
-				mu.Unlock()
 			}
 		})
 	}
-	for _, f := range files {
-		work <- f
-	}
-	close(work)
-	group.Wait()
+	workers.Wait()
 	return err
 }
 

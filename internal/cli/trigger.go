@@ -95,10 +95,10 @@ func (t *triggerFlags) check(args []string) error {
 
 // subscribedEndpoint is an endpoint that receives the event.
 type subscribedEndpoint struct {
-	ID     string  `json:"id"`
-	Kind   string  `json:"kind"`
-	URL    *string `json:"url"`
-	Status string  `json:"status"`
+	ID     string          `json:"id"`
+	Kind   webhooks.Kind   `json:"kind"`
+	URL    *string         `json:"url"`
+	Status webhooks.Status `json:"status"`
 }
 
 func (e *env) trigger(ctx context.Context, s *app.Store, name string, t triggerFlags) error {
@@ -122,10 +122,7 @@ func (e *env) trigger(ctx context.Context, s *app.Store, name string, t triggerF
 		endpoints = subscribed
 	}
 	if e.asJSON {
-		return e.printJSON(struct {
-			Events    []json.RawMessage    `json:"events"`
-			Endpoints []subscribedEndpoint `json:"endpoints"`
-		}{published, endpoints})
+		return e.printJSON(map[string]any{"events": published, "endpoints": endpoints})
 	}
 	return e.printSubscribers(ctx, s.DB, endpoints, fmt.Sprintf("%s in %s (%s)", name, w.Name, t.environment))
 }
@@ -155,7 +152,7 @@ func (t *triggerFlags) publish(ctx context.Context, d *db.DB, workspaceID string
 			return err
 		}
 		for _, e := range endpoints {
-			o := subscribedEndpoint{ID: e.ID, Kind: string(e.Kind), Status: string(e.Status)}
+			o := subscribedEndpoint{ID: e.ID, Kind: e.Kind, Status: e.Status}
 			if e.URL != "" {
 				o.URL = &e.URL
 			}
@@ -177,7 +174,7 @@ POST /v1/webhooks, or receive it here with: turnpike listen --forward-to localho
 	}
 	var held int64
 	for _, endpoint := range endpoints {
-		if endpoint.Status != string(webhooks.Active) {
+		if endpoint.Status != webhooks.Active {
 			held++
 		}
 	}

@@ -46,14 +46,10 @@ func (s *Service) Run(ctx context.Context) {
 		case found := <-s.sightings:
 			s.handleSighting(ctx, found)
 		case <-ctx.Done():
-			for {
-				select {
-				case found := <-s.sightings:
-					s.handleSighting(ctx, found)
-				default:
-					return
-				}
+			for len(s.sightings) > 0 {
+				s.handleSighting(ctx, <-s.sightings)
 			}
+			return
 		}
 	}
 }

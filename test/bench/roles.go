@@ -338,7 +338,7 @@ func send(o sendOrder) span {
 }
 
 // tuneMemory does what `turnpike serve` does: drawing allocates much.
-var tuneMemory = sync.OnceFunc(func() { app.TuneMemory(context.Background(), nil) })
+var tuneMemory = sync.OnceFunc(func() { app.TuneMemory(context.Background(), func() int64 { return 0 }) })
 
 // draw is what image batches are compared with: one worker per core calls the
 // simulator and keeps nothing.
