@@ -117,7 +117,6 @@ func wantsCSV(format, accept string) (bool, error) {
 	return false, fault.Param(fault.NotAcceptable, "Accept", "The log is available as application/json or text/csv.")
 }
 
-// exportAudit streams every matching entry.
 func (c *Call) exportAudit(f audit.Filter, page db.Page) error {
 	parts := audit.Export(c.Context(), c.s.DB, c.Principal.Visibility(), f, page)
 	return c.streamFile(parts, streamedFile{

@@ -55,13 +55,7 @@ func (c *Call) readValues(limit int64, values int) ([]byte, error) {
 }
 
 // readModelBody reads the JSON body of a model request.
-func (c *Call) readModelBody() ([]byte, error) {
-	body, err := c.readJSON(c.s.Limits.ModelBody)
-	if err != nil {
-		return nil, err
-	}
-	return body, c.recheckAfterBody()
-}
+func (c *Call) readModelBody() ([]byte, error) { return c.readJSON(c.s.Limits.ModelBody) }
 
 func checkJSONType(header string) error {
 	if header == "" || header == jsonType {
@@ -86,6 +80,7 @@ func maxBodyTime(bytes int) time.Duration {
 	return time.Duration(first)*time.Second/bodyRate + time.Duration(bytes-first)*time.Second/largeRate
 }
 
+// readBody reads the body, and then checks the key again if that took long.
 func (c *Call) readBody(limit int64) ([]byte, error) {
 	if c.R.ContentLength > limit {
 		return nil, tooLarge(limit)
@@ -93,7 +88,6 @@ func (c *Call) readBody(limit int64) ([]byte, error) {
 	control := http.NewResponseController(c.W)
 	from := http.MaxBytesReader(c.W, c.R.Body, limit)
 	start := time.Now()
-	defer func() { c.bodyDuration = time.Since(start) }()
 	// The buffer grows with what arrives, not with what was announced.
 	size := int64(512)
 	if c.R.ContentLength > 0 {
@@ -121,10 +115,17 @@ func (c *Call) readBody(limit int64) ([]byte, error) {
 		if err == io.EOF {
 			_ = control.SetReadDeadline(time.Time{})
 			c.body = body
-			if c.Principal != nil {
-				connlimit.Authenticated(c.Context())
+			if c.Principal == nil {
+				return body, nil
 			}
-			return body, nil
+			connlimit.Authenticated(c.Context())
+			if time.Since(start) < immediateBody {
+				return body, nil
+			}
+			if err := c.reauthenticate(); err != nil {
+				return nil, err
+			}
+			return body, c.useProject()
 		}
 		// Respond without waiting for the rest of the body.
 		c.W.Header().Set("Connection", "close")

@@ -65,7 +65,6 @@ func (c *Call) reserveBody(size int64) error {
 	return nil
 }
 
-// releaseBody releases the memory that the body had reserved.
 func (c *Call) releaseBody() {
 	if c.bodyMemory > 0 {
 		c.s.bodies.release(c.workspace(), c.bodyMemory)

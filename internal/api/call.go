@@ -29,7 +29,6 @@ type Call struct {
 	newProject     bool          // the project doesn't exist yet
 	record         *audit.Record // nil until the key is known to be valid
 	successHeaders []header      // sent unless the response turns into an error
-	bodyDuration   time.Duration // how long the body took to arrive
 	body           []byte        // until it is scanned for keys
 	bodyMemory     int64         // that the body has reserved
 	deferred       []func()      // work to do after the response is sent
@@ -69,7 +68,6 @@ func (c *Call) settlement(status int, code string) func(*audit.Entry) {
 	}
 }
 
-// send settles the log entry and sends the response.
 func (c *Call) send(status int, contentType string, body []byte) {
 	c.settle(status, "")
 	c.sendLogged(status, contentType, body)
@@ -147,7 +145,6 @@ func (c *Call) setSuccessHeaders(h http.Header) {
 	}
 }
 
-// sendJSON responds with a resource.
 func (c *Call) sendJSON(v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -157,7 +154,6 @@ func (c *Call) sendJSON(v any) error {
 	return nil
 }
 
-// fail responds with an error.
 func (c *Call) fail(err error) {
 	f := c.Fault(err)
 	status := fault.FamilyOf(f.Code).Status
@@ -206,9 +202,12 @@ func (c *Call) render(f *fault.Error) []byte {
 	return c.errorJSON(f)
 }
 
-func (c *Call) errorJSON(f *fault.Error) []byte {
-	o := errorObject{Code: f.Code, Type: fault.FamilyOf(f.Code).Type, Message: keyring.Mask(f.Message), RequestID: c.ID, Details: f.Details,
-		DocURL: c.s.PublicURL + docsite.ErrorsPage + "#" + string(f.Code)}
+func (c *Call) errorJSON(f *fault.Error) []byte { return ErrorJSON(f, c.ID, c.s.PublicURL) }
+
+// ErrorJSON returns the body of an error response.
+func ErrorJSON(f *fault.Error, requestID, publicURL string) []byte {
+	o := errorObject{Code: f.Code, Type: fault.FamilyOf(f.Code).Type, Message: keyring.Mask(f.Message), RequestID: requestID, Details: f.Details,
+		DocURL: publicURL + docsite.ErrorsPage + "#" + string(f.Code)}
 	if f.Param != "" {
 		param := keyring.Mask(f.Param)
 		o.Param = &param

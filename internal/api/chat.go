@@ -35,9 +35,6 @@ func createEmbeddings(c *Call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.recheckAfterBody(); err != nil {
-		return err
-	}
 	response, err := c.s.Gateway.Embeddings(c.Context(), c.modelCall(body))
 	if err != nil {
 		return err
@@ -46,7 +43,6 @@ func createEmbeddings(c *Call) error {
 	return nil
 }
 
-// nameModel sets the headers that name the model.
 func (c *Call) nameModel(r *gateway.Response) {
 	c.successHeaders = append(c.successHeaders, header{"Service-Model", r.Model}, header{"Service-Provider", r.Provider})
 }
@@ -58,7 +54,6 @@ func (c *Call) sendModelResponse(r *gateway.Response, body []byte) {
 	c.send(http.StatusOK, jsonType, body)
 }
 
-// modelCall returns the request for the gateway.
 func (c *Call) modelCall(body []byte) gateway.Call {
 	return gateway.Call{Principal: c.Principal, Project: c.Project, Record: c.record, Body: body, Header: c.W.Header(), UseProject: c.createProject,
 		TraceParent: c.R.Header.Get("Traceparent"), Defer: func(do func()) { c.deferred = append(c.deferred, do) }}
@@ -106,7 +101,6 @@ func (c *Call) abandonStream(s *gateway.Stream, out *eventWriter) error {
 	return c.endStream(s, out, "", func() {})
 }
 
-// eventWriter writes server-sent events.
 type eventWriter struct {
 	c   *Call
 	err error
@@ -117,7 +111,6 @@ var errClientGone = errors.New("the client disconnected")
 
 func (w *eventWriter) event(data []byte) { w.named("", data) }
 
-// named writes an event with a type.
 func (w *eventWriter) named(name string, data []byte) {
 	w.buf = w.buf[:0]
 	if name != "" {

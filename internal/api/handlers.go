@@ -47,9 +47,6 @@ func act[In any](fn func(ctx context.Context, c *Call, tx *db.Tx, in In) (any, e
 		if err != nil {
 			return err
 		}
-		if err := c.recheckAfterBody(); err != nil {
-			return err
-		}
 		var in In
 		if err := jsonbody.DecodeStrict(body, &in); err != nil {
 			return err
@@ -143,27 +140,19 @@ func (c *Call) performIdempotently(a action, req idempotency.Request) error {
 		c.write(http.StatusOK, jsonType, response)
 		return nil
 	}
-	if errors.Is(err, idempotency.ErrTaken) {
+	if f, ok := fault.As(err); ok && isPermanent(f.Code) {
+		// A retry gets the same refusal.
+		refusal := idempotency.Answer{Status: fault.FamilyOf(f.Code).Status, Body: c.errorJSON(f)}
+		err = c.s.DB.Write(ctx, func(tx *db.Tx) error { return store.Remember(ctx, tx, req, refusal) })
+		if err == nil || fault.Is(err, fault.RateLimitExceeded) { // the store of responses is full
+			return f
+		}
+	}
+	if errors.Is(err, idempotency.ErrTaken) { // another node succeeded
 		release()
 		return c.replayFromOtherNode(req)
 	}
-	f, ok := fault.As(err)
-	if !ok || !isPermanent(f.Code) {
-		return err
-	}
-	// A retry gets the same refusal.
-	status, body := fault.FamilyOf(f.Code).Status, c.errorJSON(f)
-	err = c.s.DB.Write(ctx, func(tx *db.Tx) error {
-		return store.Remember(ctx, tx, req, idempotency.Answer{Status: status, Body: body})
-	})
-	if errors.Is(err, idempotency.ErrTaken) {
-		release()
-		return c.replayFromOtherNode(req) // another node succeeded, so this one couldn't
-	}
-	if err != nil && !fault.Is(err, fault.RateLimitExceeded) { // the store of responses is full
-		return err
-	}
-	return f
+	return err
 }
 
 // isPermanent reports whether a retry can't change a refusal. Budgets can be
@@ -195,7 +184,6 @@ func (c *Call) findRemembered(req idempotency.Request) (*idempotency.Answer, err
 	return c.s.Idempotency.Find(ctx, c.s.DB, req)
 }
 
-// replay sends a stored response again.
 func (c *Call) replay(a *idempotency.Answer) error {
 	c.W.Header().Set("Idempotent-Replayed", "true")
 	if a.Status < http.StatusBadRequest {

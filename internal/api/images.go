@@ -29,7 +29,6 @@ func createImage(c *Call) error {
 	return c.images(body, nil, nil)
 }
 
-// editImage edits images, which are sent as a form.
 func editImage(c *Call) error {
 	if !c.isForm() {
 		return fault.Param(fault.UnsupportedMediaType, "Content-Type", "Send the images as a form, with Content-Type: multipart/form-data.")

@@ -11,7 +11,6 @@ import (
 	"turnpike/internal/web"
 )
 
-// requester returns who creates a job.
 func (c *Call) requester() media.Caller {
 	return media.Caller{Principal: c.Principal, Project: c.Project, RequestID: c.ID}
 }

@@ -76,7 +76,6 @@ func (c *Call) key(ctx context.Context, q db.Querier, k *access.Key) (*KeyObject
 	return list[0], err
 }
 
-// lockKey reads and locks the key in the path.
 func (c *Call) lockKey(ctx context.Context, tx *db.Tx) (*access.Key, error) {
 	return c.s.Keys.GetLocked(ctx, tx, c.Principal.Visibility(), c.id())
 }

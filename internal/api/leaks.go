@@ -90,7 +90,6 @@ func (c *Call) readLeaks() (secrets []string, report leaks.Report, err error) {
 	return in.Keys, report, nil
 }
 
-// reportFromGitHub accepts reports of GitHub's secret scanning.
 func reportFromGitHub(c *Call) error {
 	// Anyone can send these headers, so the request counts until the signature
 	// is verified.
@@ -137,7 +136,6 @@ func listGitLabTypes(c *Call) error {
 	}{leaks.GitLabTypes})
 }
 
-// reportFromGitLab accepts reports of GitLab's secret detection.
 func reportFromGitLab(c *Call) error {
 	body, err := c.readJSON(c.s.Limits.Body)
 	if err != nil {
@@ -194,7 +192,9 @@ func (c *Call) scanBodyForKeys() {
 	}
 	_ = http.NewResponseController(c.W).Flush() // the client need not wait for the scan
 	if secrets := leaks.Find(body); len(secrets) > 0 {
-		c.s.Leaks.Sight(ctx, leaks.Sighting{Secrets: secrets, Revoke: policy == accounts.LeaksRevoked, IP: c.IP.String(), RequestID: c.ID})
+		report := c.leakReport()
+		report.NotifyOnly = policy != accounts.LeaksRevoked
+		c.s.Leaks.Sight(ctx, leaks.Sighting{Secrets: secrets, Report: report})
 	}
 }
 
@@ -212,17 +212,13 @@ func keyInURLFault(authorized error) error {
 }
 
 func keysInURL(u *url.URL) []string {
-	query := u.RawQuery
-	if strings.Contains(query, "%") {
-		if plain, err := url.PathUnescape(query); err == nil {
-			query = plain
-		}
+	query, err := url.PathUnescape(u.RawQuery)
+	if err != nil {
+		query = u.RawQuery
 	}
-	var found []string
-	for _, text := range []string{u.Path, query} {
-		if strings.Contains(text, "tp_") {
-			found = append(found, leaks.Find([]byte(text))...)
-		}
+	text := u.Path + "?" + query
+	if !strings.Contains(text, "tp_") {
+		return nil
 	}
-	return found
+	return leaks.Find([]byte(text))
 }

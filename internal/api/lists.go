@@ -99,7 +99,6 @@ func (q *query) number(name string, low, high, fallback int64) int64 {
 	return n
 }
 
-// boolean reads true or false. The default is false.
 func (q *query) boolean(name string) bool {
 	s := q.values.Get(name)
 	if s != "" && s != "true" && s != "false" {

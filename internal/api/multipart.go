@@ -19,7 +19,6 @@ import (
 	"turnpike/internal/web"
 )
 
-// form is a multipart/form-data body.
 type form struct {
 	values map[string][]string
 	files  map[string][]providers.Upload
@@ -30,7 +29,6 @@ const (
 	maxFormValue = 1 << 20
 )
 
-// isForm reports whether the request's body is a form.
 func (c *Call) isForm() bool {
 	kind, _, err := mime.ParseMediaType(c.R.Header.Get("Content-Type"))
 	return err == nil && kind == "multipart/form-data"
@@ -44,9 +42,6 @@ func (c *Call) readForm() (*form, error) {
 	}
 	body, err := c.readBody(c.s.Limits.ModelBody)
 	if err != nil {
-		return nil, err
-	}
-	if err := c.recheckAfterBody(); err != nil {
 		return nil, err
 	}
 	f := &form{values: map[string][]string{}, files: map[string][]providers.Upload{}}
@@ -92,7 +87,6 @@ func (f *form) add(part *multipart.Part) error {
 	return nil
 }
 
-// onlyFiles rejects files with other names.
 func (f *form) onlyFiles(names ...string) error {
 	for name := range f.files {
 		if !slices.Contains(names, name) {
@@ -102,7 +96,6 @@ func (f *form) onlyFiles(names ...string) error {
 	return nil
 }
 
-// text returns a value of the form, or an empty string.
 func (f *form) text(name string) string {
 	if list := f.values[name]; len(list) > 0 {
 		return list[0]

@@ -31,7 +31,6 @@ func (b *pageBudget) Query(ctx context.Context, query string, args ...any) (db.R
 	return &budgetRows{rows, b}, nil
 }
 
-// spend counts strings.
 func (b *pageBudget) spend(values ...string) {
 	for _, s := range values {
 		b.left -= len(s)

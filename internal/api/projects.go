@@ -51,7 +51,6 @@ func (c *Call) project(ctx context.Context, q db.Querier, p *accounts.Project) (
 	return list[0], err
 }
 
-// storeProject stores a changed project and returns it.
 func (c *Call) storeProject(ctx context.Context, tx *db.Tx, p *accounts.Project, action string) (any, error) {
 	if err := spend.ChangeProject(ctx, tx, p, spend.ProjectChange{By: c.Actor(), Action: action, At: c.s.Now()}); err != nil {
 		return nil, err

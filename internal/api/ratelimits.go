@@ -23,7 +23,6 @@ type Rates struct {
 // RequestRates are limits per kind of request.
 type RequestRates struct{ Reads, Writes int64 }
 
-// requestKind is what a request counts as.
 type requestKind string
 
 const (

@@ -100,7 +100,6 @@ func (c *Call) runObject(ctx context.Context, q db.Querier, r *agents.Run) (even
 	return agents.Object(r, calls), err
 }
 
-// run returns the run in the path.
 func (c *Call) run(ctx context.Context) (*agents.Run, error) {
 	return c.s.Agents.Get(ctx, c.s.DB, c.Principal, c.id())
 }
@@ -113,7 +112,6 @@ func getRun(ctx context.Context, c *Call) (any, error) {
 	return c.runObject(ctx, c.s.DB, r)
 }
 
-// stepObject is a step with its tool calls.
 type stepObject struct {
 	ID          string             `json:"id"`
 	Object      string             `json:"object"`
@@ -166,7 +164,6 @@ func newToolCallObject(k *agents.Call) *toolCallObject {
 	return o
 }
 
-// listSteps lists a run's steps in order.
 func listSteps(ctx context.Context, c *Call) (any, error) {
 	q := c.query("limit", "after")
 	page := q.page(ids.Step)
@@ -247,7 +244,6 @@ func decideApproval(ctx context.Context, c *Call, tx *db.Tx, in agents.Decision)
 	return showRun(c.s.Agents.Decide(ctx, tx, agents.DecideParams{Principal: c.Principal, Actor: c.Actor(), RunID: c.id(), ApprovalID: approval, Decision: in}))
 }
 
-// runEvent is an entry of a run's log.
 type runEvent struct {
 	Object    string         `json:"object"`
 	Seq       int64          `json:"seq"`
@@ -384,7 +380,6 @@ func (c *Call) sendEntries(out *eventWriter, runID string, after int64) (int64, 
 	return after, nil
 }
 
-// failStream ends a stream with an error.
 func (c *Call) failStream(out *eventWriter, err error) error {
 	if !c.Started || context.Cause(c.Context()) != nil {
 		return err

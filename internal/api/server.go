@@ -104,7 +104,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// serve serves a request by its route.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, rt Route, kind requestKind) {
 	c := &Call{Exchange: web.NewExchange(w, r, s.TrustedProxies, s.Now()), s: s, route: rt, kind: kind}
 	defer c.logAccess()
@@ -218,19 +217,8 @@ func retryAfter(wait time.Duration, problem string) error {
 	return f
 }
 
-// recheckAfterBody re-checks the key after a slow body upload, in case it was
-// revoked or restricted meanwhile.
-func (c *Call) recheckAfterBody() error {
-	if c.bodyDuration < immediateBody {
-		return nil
-	}
-	if err := c.reauthenticate(); err != nil {
-		return err
-	}
-	return c.useProject()
-}
-
-// reauthenticate repeats the checks of the key, for requests that take long.
+// reauthenticate repeats the checks of the key, for requests that take long. It may
+// have been revoked or restricted meanwhile.
 func (c *Call) reauthenticate() error {
 	bearer, _ := bearerOf(c.R)
 	p, err := c.s.Auth.Authenticate(c.Context(), bearer, c.IP.String())
@@ -281,7 +269,6 @@ func headerSize(r *http.Request) int64 {
 	return n
 }
 
-// bearerOf returns the Authorization header's bearer value.
 func bearerOf(r *http.Request) (value string, ok bool) {
 	scheme, value, found := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !found || !strings.EqualFold(scheme, "Bearer") {

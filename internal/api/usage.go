@@ -13,7 +13,6 @@ import (
 	"turnpike/internal/spend"
 )
 
-// usageObject is the usage of one bucket and group.
 type usageObject struct {
 	Start            int64         `json:"start"`
 	KeyID            *string       `json:"key_id,omitzero"`

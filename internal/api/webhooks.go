@@ -47,7 +47,6 @@ type endpointStats struct {
 // maxHeldCount is where counting held deliveries stops.
 const maxHeldCount = 10_000
 
-// endpoints returns endpoints with their statistics.
 func (c *Call) endpoints(ctx context.Context, q db.Querier, list []*webhooks.Endpoint) ([]*endpointObject, error) {
 	stats, err := c.s.Webhooks.Stats(ctx, q, web.Map(list, func(e *webhooks.Endpoint) string { return e.ID })...)
 	if err != nil {
@@ -88,7 +87,6 @@ func (c *Call) endpoint(ctx context.Context, q db.Querier, e *webhooks.Endpoint,
 	return list[0], nil
 }
 
-// changeEndpoint changes the endpoint in the path and returns it.
 func (c *Call) changeEndpoint(ctx context.Context, tx *db.Tx, change func(e *webhooks.Endpoint) error) (any, error) {
 	e, err := c.lockEndpoint(ctx, tx)
 	if err != nil {
@@ -100,7 +98,6 @@ func (c *Call) changeEndpoint(ctx context.Context, tx *db.Tx, change func(e *web
 	return c.endpoint(ctx, tx, e, "")
 }
 
-// lockEndpoint reads and locks the endpoint in the path.
 func (c *Call) lockEndpoint(ctx context.Context, tx *db.Tx) (*webhooks.Endpoint, error) {
 	return c.s.Webhooks.GetLocked(ctx, tx, c.Principal.Visibility(), c.id())
 }

@@ -10,7 +10,6 @@ import (
 // write timeout, and large enough for a fast one.
 const chunkSize = 64 << 10
 
-// writeChunks writes a part of the response.
 func (c *Call) writeChunks(part []byte) error {
 	for chunk := range slices.Chunk(part, chunkSize) {
 		c.setWriteDeadline()

@@ -181,7 +181,6 @@ func (i *instance) buildEngines(ctx context.Context) (err error) {
 	return nil
 }
 
-// buildHandler creates the API and the dashboard.
 func (i *instance) buildHandler(context.Context) error {
 	d := i.store.DB
 	pages, err := dashboard.New(dashboard.Options{DB: d, Ring: i.store.Ring, People: i.people, Keys: i.keys, Tokens: i.tokens, Webhooks: i.hooks, Media: i.media,

@@ -21,48 +21,42 @@ type certificate struct {
 	current *tls.Certificate
 	checked time.Time
 	loaded  string // state of the files that were loaded
-	warned  string // state of the files that could not be loaded
 }
 
 func loadCertificate(cert, key string) (*certificate, error) {
-	c := &certificate{cert: cert, key: key}
-	c.loaded, c.checked = c.state(), time.Now() // before loading, so that no change is missed
-	pair, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
+	c := &certificate{cert: cert, key: key, checked: time.Now()}
+	if err := c.refresh(); err != nil {
 		return nil, fmt.Errorf("load TLS certificate: %w", err)
 	}
-	c.current = &pair
 	return c, nil
 }
 
-// get implements GetCertificate of tls.Config.
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if time.Since(c.checked) >= certificateInterval {
 		c.checked = time.Now()
-		c.refresh()
+		if err := c.refresh(); err != nil {
+			slog.Warn("failed to load the new TLS certificate; using the old one", "error", err)
+		}
 	}
 	return c.current, nil
 }
 
 // refresh keeps the old certificate if the new one can't be loaded: its two
 // files may be half written, or not readable yet.
-func (c *certificate) refresh() {
-	state := c.state()
-	if state == c.loaded {
-		return
+func (c *certificate) refresh() error {
+	state := c.state() // before loading, so that no change is missed
+	if state == c.loaded && c.current != nil {
+		return nil
 	}
 	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
 	if err != nil {
-		if state != c.warned {
-			slog.Warn("failed to load the new TLS certificate; using the old one", "error", err)
-		}
-		c.warned = state
-		return
+		return err
 	}
 	c.current, c.loaded = &pair, state
-	slog.Info("loaded a new TLS certificate", "valid_until", pair.Leaf.NotAfter)
+	slog.Info("loaded the TLS certificate", "valid_until", pair.Leaf.NotAfter)
+	return nil
 }
 
 // state changes when the files change.

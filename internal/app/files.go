@@ -27,7 +27,6 @@ func (i *instance) openFiles(ctx context.Context) (err error) {
 	return err
 }
 
-// fileURL returns the URL of a file in an event.
 func (i *instance) fileURL(t accounts.Tenant, sha256, name string, expires time.Time) string {
 	return i.files.URL(t, files.File{SHA256: sha256}, name, expires)
 }

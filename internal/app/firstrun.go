@@ -16,6 +16,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/people"
+	"turnpike/internal/web"
 )
 
 // FirstRun holds the key and the link that the first start on an empty database
@@ -28,14 +29,10 @@ type FirstRun struct {
 // firstRunScopes returns the scopes for trying Turnpike. The key is printed and
 // stored in a file, so it can't manage keys or credits or read logs.
 func firstRunScopes() []string {
-	var out []string
-	for _, s := range []access.Scope{access.ModelsRead, access.ChatCompletionsCreate, access.ResponsesCreate, access.EmbeddingsCreate,
+	return web.Map([]access.Scope{access.ModelsRead, access.ChatCompletionsCreate, access.ResponsesCreate, access.EmbeddingsCreate,
 		access.ImagesCreate, access.ImagesRead, access.VideosCreate, access.VideosRead, access.VoiceCreate, access.VoiceRead,
 		access.AgentRunsCreate, access.AgentRunsRead, access.AgentRunsApprove, access.WebhooksRead, access.WebhooksWrite,
-		access.EventsRead, access.EventsReplay, access.ScopedTokensCreate} {
-		out = append(out, string(s))
-	}
-	return out
+		access.EventsRead, access.EventsReplay, access.ScopedTokensCreate}, func(s access.Scope) string { return string(s) })
 }
 
 // SaveFirstRun writes the first steps to a file that only its owner can read, and
@@ -51,7 +48,6 @@ func (a site) SaveFirstRun(text string) (path string, err error) {
 	return path, nil
 }
 
-// deleteFirstRun deletes the file.
 func (a site) deleteFirstRun() {
 	err := os.Remove(filepath.Join(a.cfg.Data, firstRunFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -16,7 +16,6 @@ import (
 	"turnpike/internal/web"
 )
 
-// handler routes requests to the dashboard or the API.
 type handler struct {
 	pages  http.Handler
 	api    *api.Server
@@ -44,7 +43,6 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.api.ServeHTTP(w, r)
 }
 
-// facts returns the settings that the dashboard shows.
 func (i *instance) facts() dashboard.Facts {
 	c := i.cfg
 	f := dashboard.Facts{Version: i.version, RetryAfter: c.Webhooks.RetrySchedule, LogRetentionDays: c.Audit.RetentionDays, MailFrom: c.Mail.From,

@@ -2,16 +2,14 @@ package app
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
 	"net/http"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"turnpike/internal/api"
 	"turnpike/internal/config"
-	"turnpike/internal/docsite"
 	"turnpike/internal/fault"
 	"turnpike/internal/files"
 	"turnpike/internal/ids"
@@ -208,11 +206,8 @@ func (s site) serveEvicted(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte(`{"status":"ok"}`))
 		return
 	}
-	family := fault.FamilyOf(errEvicted.Code)
-	h.Set("Retry-After", strconv.Itoa(int(errEvicted.RetryAfter.Seconds())))
-	h.Set("Retry-After-Ms", strconv.FormatInt(errEvicted.RetryAfter.Milliseconds(), 10))
-	body, _ := json.Marshal(map[string]any{"error": map[string]any{"code": errEvicted.Code, "type": family.Type,
-		"message": errEvicted.Message, "param": nil, "request_id": id, "doc_url": s.URL() + docsite.ErrorsPage + "#" + string(errEvicted.Code)}}) // strings always marshal
-	w.WriteHeader(family.Status)
-	_, _ = w.Write(body)
+	h.Set("Retry-After", "1")
+	h.Set("Retry-After-Ms", "1000")
+	w.WriteHeader(fault.FamilyOf(errEvicted.Code).Status)
+	_, _ = w.Write(api.ErrorJSON(errEvicted, id, s.URL()))
 }

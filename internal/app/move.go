@@ -122,7 +122,6 @@ func requireEmpty(ctx context.Context, q db.Querier, table string) error {
 	return err
 }
 
-// mover is a move in progress.
 type mover struct {
 	Moved
 	tables   []string

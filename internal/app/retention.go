@@ -68,7 +68,6 @@ func (i *instance) rotatePartitions(ctx context.Context) error {
 
 var partitionedTables = []db.Partitioned{audit.Requests, events.Table, webhooks.Deliveries, webhooks.Attempts}
 
-// preparePartitions creates the partitions of the next months.
 func preparePartitions(ctx context.Context, d *db.DB, now time.Time) (err error) {
 	for _, p := range partitionedTables {
 		err = errors.Join(err, p.Prepare(ctx, d, now))

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,37 +36,12 @@ type telemetry struct {
 	failures *prometheus.CounterVec
 	latency  *prometheus.HistogramVec
 	first    *prometheus.HistogramVec
-	cached   sync.Map // labels → *series
 
 	otel *openTelemetry // nil when it is not configured
 }
 
 // otherModel is the label of models that aren't in the catalog.
 const otherModel = "other"
-
-type labels struct{ operation, provider, model, environment, result string }
-
-// series are the metrics with the same labels. They are cached, because looking
-// them up takes most of the time.
-type series struct {
-	calls, input, output, credits prometheus.Counter
-	latency, first                prometheus.Observer
-}
-
-func (t *telemetry) series(l labels) *series {
-	if s, ok := t.cached.Load(l); ok {
-		return s.(*series)
-	}
-	s, _ := t.cached.LoadOrStore(l, &series{
-		calls:   t.calls.WithLabelValues(l.operation, l.provider, l.model, l.environment, l.result),
-		input:   t.tokens.WithLabelValues(l.provider, l.model, l.environment, "input"),
-		output:  t.tokens.WithLabelValues(l.provider, l.model, l.environment, "output"),
-		credits: t.credits.WithLabelValues(l.provider, l.model),
-		latency: t.latency.WithLabelValues(l.operation, l.provider),
-		first:   t.first.WithLabelValues(l.operation, l.provider),
-	})
-	return s.(*series)
-}
 
 // buckets are in seconds.
 var buckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300}
@@ -131,19 +105,18 @@ func (t *telemetry) observe(o gateway.Observation) {
 	if o.Failure != "" {
 		result = o.Failure
 	}
-	s := t.series(labels{o.Operation, o.Provider, model, o.Environment, result})
-	s.calls.Inc()
-	s.input.Add(float64(max(0, o.Input)))
-	s.output.Add(float64(max(0, o.Output)))
-	s.credits.Add(o.Credits.Float())
+	t.calls.WithLabelValues(o.Operation, o.Provider, model, o.Environment, result).Inc()
+	t.tokens.WithLabelValues(o.Provider, model, o.Environment, "input").Add(float64(max(0, o.Input)))
+	t.tokens.WithLabelValues(o.Provider, model, o.Environment, "output").Add(float64(max(0, o.Output)))
+	t.credits.WithLabelValues(o.Provider, model).Add(o.Credits.Float())
 	for _, a := range o.Attempts {
 		if a.Outcome != gateway.AttemptOK && a.Outcome != gateway.AttemptUnsupported {
 			t.failures.WithLabelValues(a.Provider, a.Outcome).Inc()
 		}
 	}
-	s.latency.Observe(o.Duration.Seconds())
+	t.latency.WithLabelValues(o.Operation, o.Provider).Observe(o.Duration.Seconds())
 	if o.FirstByte > 0 {
-		s.first.Observe(o.FirstByte.Seconds())
+		t.first.WithLabelValues(o.Operation, o.Provider).Observe(o.FirstByte.Seconds())
 	}
 	if t.otel != nil {
 		t.otel.observe(o)

@@ -75,7 +75,6 @@ func stopSignals() []os.Signal {
 	return signals
 }
 
-// message returns the text of an error without its code.
 func message(err error) string {
 	if f, ok := fault.As(err); ok {
 		return f.Message
@@ -83,7 +82,6 @@ func message(err error) string {
 	return err.Error()
 }
 
-// exitError is an error with an exit code.
 type exitError struct {
 	code    int
 	err     error
@@ -188,15 +186,19 @@ func (e *env) withConfig(cmd *cobra.Command, run func(cmd *cobra.Command, args [
 	})
 	cmd.SetUsageTemplate(cmd.UsageTemplate() + "\nThis command also accepts the server's other settings. See: turnpike serve --help\n")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := e.loadConfig(cmd); err != nil {
-			return err
-		}
-		if err := e.loaded.Validate(); err != nil {
+		if err := e.loadValidConfig(cmd); err != nil {
 			return err
 		}
 		return run(cmd, args)
 	}
 	return cmd
+}
+
+func (e *env) loadValidConfig(cmd *cobra.Command) error {
+	if err := e.loadConfig(cmd); err != nil {
+		return err
+	}
+	return e.loaded.Validate()
 }
 
 func (e *env) jsonFlag(cmd *cobra.Command) {

@@ -29,14 +29,12 @@ const (
 	maxResponse    = 64 << 20 // larger than any response of the API
 )
 
-// apiClient calls the HTTP API.
 type apiClient struct {
 	base string // without a trailing slash
 	key  string
 	http *http.Client
 }
 
-// apiError is an error response of the API.
 type apiError struct {
 	Status     int
 	Code       string
@@ -86,7 +84,6 @@ func newClient(base string) (*apiClient, error) {
 	return &apiClient{base: base, http: &http.Client{Timeout: requestTimeout, Transport: safehttp.WithoutUpgrades(nil)}}, nil
 }
 
-// request builds a request to the API with the key.
 func (c *apiClient) request(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
@@ -214,7 +211,6 @@ func connectionError(base string, err error) error {
 	return fmt.Errorf("no response from %s: %w", base, err)
 }
 
-// lacksScope reports whether the key lacks a scope.
 func lacksScope(err error) bool {
 	refused, ok := errors.AsType[*apiError](err)
 	return ok && refused.Code == string(fault.InsufficientScope)

@@ -60,22 +60,18 @@ same at startup. Use this command to do it before.`,
 }
 
 func (e *env) printMigrations(d *db.DB, applied []db.Migration) error {
-	names := make([]string, len(applied))
+	names, text := make([]string, len(applied)), ""
 	for i, m := range applied {
 		names[i] = fmt.Sprintf("%04d_%s", m.Version, m.Name)
-	}
-	if e.asJSON {
-		return e.printJSON(map[string]any{"engine": d.Engine(), "applied": names, "version": len(db.Migrations())})
-	}
-	for _, name := range names {
-		fmt.Fprintf(e.out, "Applied %s.\n", name)
+		text += "Applied " + names[i] + ".\n"
 	}
 	where := e.loaded.Data
 	if e.loaded.DatabaseURL != "" {
 		where = db.RedactedAddress(string(e.loaded.DatabaseURL))
 	}
-	fmt.Fprintf(e.out, "The %s schema in %s is at version %d.\n", d.Engine(), where, len(db.Migrations()))
-	return nil
+	version := len(db.Migrations())
+	return e.report(map[string]any{"engine": d.Engine(), "applied": names, "version": version},
+		"%sThe %s schema in %s is at version %d.\n", text, d.Engine(), where, version)
 }
 
 func newVersion(e *env) *cobra.Command {

@@ -30,7 +30,6 @@ var deliveries = &resource{
 
 const timeUsage = "this time: a duration ago (2h, 7d), a date, RFC 3339 or Unix seconds"
 
-// words returns the values as strings.
 func words[S ~string](values []S) []string {
 	out := make([]string, len(values))
 	for i, v := range values {

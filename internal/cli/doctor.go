@@ -20,7 +20,6 @@ import (
 	"turnpike/internal/safehttp"
 )
 
-// finding is the result of a check.
 type finding struct {
 	Check   string `json:"check"`
 	OK      bool   `json:"ok"`
@@ -211,7 +210,6 @@ func checkWritable(directory string) error {
 	return nil
 }
 
-// clockError reports a clock that differs from the database's.
 func clockError(behind time.Duration) error {
 	if behind.Abs() <= db.MaxClockSkew {
 		return nil

@@ -15,7 +15,6 @@ import (
 	"turnpike/internal/safehttp"
 )
 
-// maxServiceError limits the length of a service's error message.
 const maxServiceError = 300
 
 // checkServices checks the certificate, the mail server and the sign-in provider.

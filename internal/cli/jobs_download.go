@@ -22,7 +22,6 @@ type downloadOptions struct {
 	force     bool // overwrite files
 }
 
-// jobFile is a file of a job behind a signed URL.
 type jobFile struct {
 	request string // of a batch, or empty
 	url     string
@@ -104,7 +103,6 @@ func (c *apiClient) openFile(ctx context.Context, method, link string) (*http.Re
 	return nil, errorResponse(host, res, text)
 }
 
-// download saves the files of a job.
 func (e *env) download(ctx context.Context, c *apiClient, j object, d downloadOptions) error {
 	list, err := c.jobFiles(ctx, j)
 	if err != nil {

@@ -110,6 +110,9 @@ func (e *env) printNewKey(k *access.Key, value string) error {
 	return nil
 }
 
+// maxKeys is more than any workspace has.
+const maxKeys = 1_000_000
+
 func (e *env) keysList() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "List keys"}
 	workspace := workspaceFlag(cmd)
@@ -129,7 +132,7 @@ func (e *env) keysList() *cobra.Command {
 		}
 		objects := []*api.KeyObject{}
 		for _, env := range environments {
-			keys, err := allKeys(ctx, s, w.In(env))
+			keys, _, err := access.NewKeys(s.Ring, time.Now).List(ctx, s.DB, visibility.Filter{Tenant: w.In(env)}, db.Page{Limit: maxKeys, Asc: true})
 			if err != nil {
 				return err
 			}
@@ -142,22 +145,6 @@ func (e *env) keysList() *cobra.Command {
 		return printObjects(e, objects, "ID\tKEY\tSTATUS\tNAME\tSCOPES\tLAST USED",
 			"{{.id}}\t{{.prefix}}…{{.last_four}}\t{{status .status}}\t{{.name}}\t{{join .scopes}}\t{{ago .last_used_at}}")
 	})
-}
-
-func allKeys(ctx context.Context, s *app.Store, t accounts.Tenant) (all []*access.Key, err error) {
-	keys := access.NewKeys(s.Ring, time.Now)
-	page := db.Page{Limit: 500, Asc: true}
-	for {
-		list, more, err := keys.List(ctx, s.DB, visibility.Filter{Tenant: t}, page)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, list...)
-		if !more {
-			return all, nil
-		}
-		page.After = list[len(list)-1].ID
-	}
 }
 
 func (e *env) keysRotate() *cobra.Command {

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,7 +16,6 @@ import (
 	"turnpike/internal/webhooks"
 )
 
-// replayFlags select what to replay.
 type replayFlags struct {
 	endpoint     string
 	since, until string
@@ -42,9 +39,9 @@ func (e *env) deliveriesReplay() *cobra.Command {
 replayed for 30 days.
 
 With IDs it replays these deliveries. With --endpoint and --since it replays the
-deliveries of that time: on a terminal it shows their number and asks first, and
-then it shows its progress until all are queued. It exits with 1 if the endpoint
-is paused meanwhile, which stops the replay.
+deliveries of that time: on a terminal it asks first, and then it shows its
+progress until all are queued. It exits with 1 if the endpoint is paused
+meanwhile, which stops the replay.
 
 A replayed delivery keeps its ID, so that receivers can ignore a duplicate. With
 --new-id it gets a new one, and receivers process it again.`,
@@ -155,15 +152,11 @@ func (e *env) replayEndpoint(ctx context.Context, c *apiClient, f *replayFlags) 
 		body["until"] = f.to.Unix()
 	}
 	if !f.yes && isTerminal(e.in) {
-		what, err := c.previewReplay(ctx, f)
-		if err != nil {
-			return err
-		}
 		period := "since " + e.at(f.from.Unix())
 		if f.until != "" {
 			period = "from " + e.at(f.from.Unix()) + " to " + e.at(f.to.Unix())
 		}
-		if !e.confirmed(ctx, fmt.Sprintf("Replay %s to %s, of events %s? [y/N] ", what, f.endpoint, period)) {
+		if !e.confirmed(ctx, fmt.Sprintf("Replay %s deliveries to %s, of events %s? [y/N] ", f.status, f.endpoint, period)) {
 			return errors.New("nothing was replayed")
 		}
 	}
@@ -206,54 +199,4 @@ func (e *env) replayEndpoint(ctx context.Context, c *apiClient, f *replayFlags) 
 		fmt.Fprintf(e.out, "%s: %s queued. To see the results: turnpike deliveries list --endpoint %s\n", e.status(r.str("status")), counted(done, unit[0], unit[1]), f.endpoint)
 	}
 	return nil
-}
-
-// previewed is how many deliveries are counted before asking.
-const previewed = 2000
-
-// previewReplay counts what a replay would send. Missed events have no
-// deliveries to count.
-func (c *apiClient) previewReplay(ctx context.Context, f *replayFlags) (string, error) {
-	if f.status == webhooks.ReplayMissed {
-		return "the events that were never sent", nil
-	}
-	// A delivery is never older than its event, so this finds all, and some of
-	// older events.
-	q := url.Values{"endpoint": {f.endpoint}, "since": {strconv.FormatInt(f.from.Unix(), 10)}}
-	if f.status == webhooks.ReplayFailed {
-		q.Set("status", string(webhooks.Failed))
-	}
-	if len(f.types) == 1 {
-		q.Set("type", f.types[0])
-	}
-	list, more, err := c.list(ctx, "/v1/deliveries", q, previewed)
-	if err != nil {
-		return "", err
-	}
-	var n int64
-	for _, raw := range list {
-		d, err := decode(raw)
-		if err != nil {
-			return "", err
-		}
-		if f.matches(d) {
-			n++
-		}
-	}
-	what := counted(n, "delivery", "deliveries")
-	if f.status == webhooks.ReplayFailed {
-		what = counted(n, "failed delivery", "failed deliveries")
-	}
-	if more {
-		what += " or more"
-	}
-	return what, nil
-}
-
-// matches reports whether the replay would include the delivery.
-func (f *replayFlags) matches(d object) bool {
-	ended := []webhooks.State{webhooks.Succeeded, webhooks.Failed, webhooks.Discarded}
-	at := d.num("event_created_at")
-	return slices.Contains(ended, webhooks.State(d.str("status"))) && (len(f.types) == 0 || slices.Contains(f.types, d.str("type"))) &&
-		at >= f.from.Unix() && (f.until == "" || at < f.to.Unix())
 }

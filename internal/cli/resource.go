@@ -134,7 +134,6 @@ func completeFlag(cmd *cobra.Command, flag string, values []string) {
 	}
 }
 
-// query returns the parameters for the values of the filters.
 func (r *resource) query(values []*string) (url.Values, error) {
 	q := url.Values{}
 	for i, f := range r.filters {
@@ -244,7 +243,6 @@ func (r *resource) print(e *env, raw json.RawMessage, o object) error {
 	return e.render(e.out, o, r.templates...)
 }
 
-// withField adds a field to a JSON object.
 func withField(object json.RawMessage, name string, value json.RawMessage) json.RawMessage {
 	fields := strings.TrimSuffix(strings.TrimSpace(string(object)), "}")
 	return json.RawMessage(fmt.Sprintf("%s,%q:%s}", fields, name, value))
@@ -350,13 +348,11 @@ func sanitize(v any) any {
 	return v
 }
 
-// str returns a string field, or "".
 func (o object) str(name string) string { s, _ := o[name].(string); return s }
 
 // num returns a field that is a whole number, or 0.
 func (o object) num(name string) int64 { n, _ := o[name].(int64); return n }
 
-// sub returns a field that is an object, or nil.
 func (o object) sub(name string) object { sub, _ := o[name].(object); return sub }
 
 // list returns a field that is an array of objects.

@@ -12,7 +12,6 @@ import (
 	"turnpike/internal/ids"
 )
 
-// decisionHelp has the help texts of the two decisions.
 var decisionHelp = map[string]struct{ short, long, example string }{
 	agents.Approve: {"Approve a tool call of a run",
 		`Approves a tool call that a run waits for, with exactly the arguments that are
@@ -27,7 +26,6 @@ pending.`,
   turnpike runs deny run_01h455vb4pex5vsknk084sn02q appr_01h455vb4pex5vsknk084sn02q --yes`},
 }
 
-// runsDecide returns the command approve or deny.
 func (e *env) runsDecide(decision string) *cobra.Command {
 	help := decisionHelp[decision]
 	cmd := &cobra.Command{

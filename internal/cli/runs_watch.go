@@ -55,7 +55,6 @@ It exits with 0 if the run completed, and with 1 if it failed or was canceled.`,
 	})
 }
 
-// runWatcher reads the events of a run.
 type runWatcher struct {
 	*env
 	client *apiClient

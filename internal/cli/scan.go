@@ -25,7 +25,6 @@ type scanFlags struct {
 	binary  bool
 }
 
-// foundKey is a key and where it was found.
 type foundKey struct {
 	Path   string `json:"path"`
 	Line   int64  `json:"line"`

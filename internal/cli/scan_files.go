@@ -69,7 +69,6 @@ func (s *scanner) content(r io.Reader, size int64, buf []byte, at foundKey) erro
 	})
 }
 
-// stream scans standard input.
 func (s *scanner) stream(r io.Reader) error {
 	bar := newProgress(s.err, "Scanning bytes", 0)
 	defer bar.Done()
@@ -81,7 +80,6 @@ type scanFile struct {
 	size int64
 }
 
-// paths scans files, and directories recursively.
 func (s *scanner) paths(ctx context.Context, roots []string) error {
 	files, total, err := listFiles(ctx, roots)
 	bar := newProgress(s.err, "Scanning bytes", total)

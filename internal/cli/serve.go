@@ -32,15 +32,12 @@ owner.`,
   TURNPIKE_MASTER_KEY=… turnpike serve --database-url postgres://turnpike@db/turnpike`,
 	}
 	e.configFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return e.serve(cmd) }
+	cmd.RunE = e.serve
 	return cmd
 }
 
-func (e *env) serve(cmd *cobra.Command) error {
-	if err := e.loadConfig(cmd); err != nil {
-		return err
-	}
-	if err := e.loaded.Validate(); err != nil {
+func (e *env) serve(cmd *cobra.Command, _ []string) error {
+	if err := e.loadValidConfig(cmd); err != nil {
 		return err
 	}
 	a, err := app.Start(cmd.Context(), e.loaded.Config, version, nil)

@@ -37,7 +37,6 @@ func (e *env) paint(color, text string) string {
 	return color + text + plain
 }
 
-// status colors a status.
 func (e *env) status(v any) string {
 	switch word := fmt.Sprint(v); word {
 	case "succeeded", "completed", "active":
@@ -87,7 +86,6 @@ func visible(s string) string {
 //go:embed details.tmpl
 var detailText string
 
-// detailTemplates returns the templates of details.tmpl.
 func (e *env) detailTemplates() *template.Template {
 	if e.templates == nil {
 		e.templates = template.Must(template.New("").Funcs(template.FuncMap{
@@ -136,7 +134,6 @@ func indent(lead, text string) string {
 	return lead + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n"+strings.Repeat(" ", len(lead)))
 }
 
-// longText truncates a text.
 func longText(text string) string {
 	if r := []rune(text); len(r) > 2000 {
 		return fmt.Sprintf("%s…\n(%d bytes; use --json for the full text)", string(r[:2000]), len(text))
@@ -153,12 +150,10 @@ func oneLine(s string) string {
 	return text
 }
 
-// failureText describes an error object.
 func failureText(o object) string {
 	return fmt.Sprintf("%s (%s)", oneLine(o.str("message")), cmp.Or(o.str("code"), o.str("class")))
 }
 
-// formatBytes formats a size.
 func formatBytes(n int64) string {
 	size, unit := float64(n), "bytes"
 	for _, next := range []string{"KB", "MB", "GB", "TB"} {

@@ -26,7 +26,6 @@ const (
 	maxTriggered = 100_000
 )
 
-// triggerFlags select what to publish.
 type triggerFlags struct {
 	workspace   *string
 	environment string
@@ -93,7 +92,6 @@ func (t *triggerFlags) check(args []string) error {
 	return err
 }
 
-// subscribedEndpoint is an endpoint that receives the event.
 type subscribedEndpoint struct {
 	ID     string          `json:"id"`
 	Kind   webhooks.Kind   `json:"kind"`

@@ -167,7 +167,6 @@ type userObject struct {
 	Existing  *existingAccount `json:"existing_account,omitempty"`
 }
 
-// existingAccount describes the account of a user who had one before.
 type existingAccount struct {
 	OtherWorkspaces int  `json:"other_workspaces"`
 	CanSignIn       bool `json:"can_sign_in"`

@@ -77,7 +77,6 @@ func Load(from Sources) (Loaded, error) {
 	return l.Loaded, nil
 }
 
-// loader builds a Loaded.
 type loader struct {
 	Loaded
 	all      []setting // leaves of Loaded.Config
@@ -94,7 +93,6 @@ func (l *loader) set(s setting, origin string, err error) {
 	l.Origin[s.name] = origin
 }
 
-// variables splits the environment into names and values.
 func variables(environ []string) map[string]string {
 	all := map[string]string{}
 	for _, entry := range environ {

@@ -25,7 +25,6 @@ var ownHeaders = []string{"Host", "Connection", "Content-Length", "Content-Type"
 // capabilityNames are the capabilities in the catalog.
 var capabilityNames = []string{"vision", "tools", "json_schema", "reasoning", "audio_input", "prompt_caching"}
 
-// modelKinds are the kinds of models.
 var modelKinds = []string{"chat", "embedding", "image", "video", "speech"}
 
 func providerProblems(providers []Provider) Problems {
@@ -76,7 +75,7 @@ func (p Provider) checkAddress(f *faults) {
 }
 
 func (p Provider) checkKey(f *faults) {
-	_, authorized := p.header("Authorization")
+	authorized := slices.ContainsFunc(slices.Collect(maps.Keys(p.Headers)), func(name string) bool { return strings.EqualFold(name, "Authorization") })
 	switch {
 	case p.APIKey == mask:
 		f.add("api_key", "is the mask of a printout; expected the key itself, or its variable in api_key_env")
@@ -89,15 +88,6 @@ func (p Provider) checkKey(f *faults) {
 	case p.APIKey == "" && !p.Local && !authorized && p.BaseURL == vendorAddress[p.Type]:
 		f.add("api_key", "is missing; expected the provider's key, or the name of its environment variable in api_key_env")
 	}
-}
-
-func (p Provider) header(name string) (Secret, bool) {
-	for have, value := range p.Headers {
-		if strings.EqualFold(have, name) {
-			return value, true
-		}
-	}
-	return "", false
 }
 
 // checkDialect rejects settings that the provider's type doesn't support, and

@@ -50,7 +50,6 @@ func secretVariable(env map[string]string, name string, readFile func(string) ([
 	return value, origin, nil
 }
 
-// setSecret reads a secret setting from the environment or a file.
 func (l *loader) setSecret(s setting, env map[string]string) {
 	value, origin, err := secretVariable(env, s.env(), l.readFile)
 	if err == nil && value == "" {

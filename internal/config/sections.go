@@ -15,7 +15,6 @@ import (
 
 var sectionNames = []string{"providers", "routes"}
 
-// section returns the list with the name.
 func (c *Config) section(name string) (list reflect.Value, ok bool) {
 	switch name {
 	case "providers":

@@ -5,7 +5,6 @@ import (
 	"strings"
 )
 
-// envPrefix is the prefix of every environment variable of a setting.
 const envPrefix = "TURNPIKE_"
 
 // setting is one leaf of Config: its declaration and a pointer to its value.
@@ -120,10 +119,10 @@ func closest(word string, candidates []string) string {
 	return best
 }
 
-// distance returns the number of insertions, deletions, replacements and swaps
-// of adjacent characters that turn a into b.
+// distance returns the number of insertions, deletions and replacements that
+// turn a into b.
 func distance(a, b string) int {
-	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
+	last := make([]int, len(b)+1)
 	for j := range last {
 		last[j] = j
 	}
@@ -136,11 +135,8 @@ func distance(a, b string) int {
 				replaced++
 			}
 			row[j] = min(last[j]+1, row[j-1]+1, replaced)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], before[j-2]+1)
-			}
 		}
-		before, last = last, row
+		last = row
 	}
 	return last[len(b)]
 }

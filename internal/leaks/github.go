@@ -47,7 +47,6 @@ type githubKeys struct {
 	asked   time.Time
 }
 
-// match is a key that GitHub found.
 type match struct {
 	Token  string `json:"token"`
 	Type   string `json:"type"`
@@ -97,7 +96,6 @@ func (s *Service) FromGitHub(ctx context.Context, body []byte, keyID, signature 
 // ErrUnsigned rejects a report without a valid signature of GitHub.
 var ErrUnsigned = fault.New(fault.InvalidSignature, "The report is not signed by GitHub. Github-Public-Key-Identifier must name one of its keys, and Github-Public-Key-Signature must be that key's signature of the body.")
 
-// verify checks the signature of the body.
 func (g *githubKeys) verify(ctx context.Context, body []byte, keyID, signature string) error {
 	raw, err := base64.StdEncoding.DecodeString(signature)
 	if err != nil || keyID == "" || len(raw) == 0 {

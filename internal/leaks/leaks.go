@@ -131,7 +131,6 @@ func wrap(err error) error {
 	return fmt.Errorf("leaked key: %w", err)
 }
 
-// revokeExposed revokes what the secret belongs to.
 func (s *Service) revokeExposed(ctx context.Context, tx *db.Tx, r Report, e *access.Exposed) (Outcome, error) {
 	by := access.Caller{Actor: audit.Actor{Name: "leak scanner", IP: r.IP, RequestID: r.RequestID}}
 	if t := e.Token; t != nil {

@@ -55,28 +55,23 @@ func (s *Service) storeNote(ctx context.Context, tx *db.Tx, r Report, e *access.
 	return err
 }
 
-const (
-	noteColumns = "id, workspace_id, environment, key_id, token_id, hint, source, url, outcome, reported_at"
-	noteSelect  = "SELECT " + noteColumns + " FROM leak_reports"
-)
+const noteColumns = "id, workspace_id, environment, key_id, token_id, hint, source, url, outcome, reported_at"
 
 // List returns a page of an environment's reports, and whether there are more.
 func List(ctx context.Context, q db.Querier, t accounts.Tenant, page db.Page) ([]*Note, bool, error) {
-	query := noteSelect + " WHERE workspace_id = $1 AND environment = $2"
-	args := []any{t.WorkspaceID, t.Environment, int64(page.Limit + 1)}
-	if page.After != "" {
-		query += " AND id " + page.Past() + " $4"
-		args = append(args, page.After)
+	s := db.Search{Table: "leak_reports", Columns: noteColumns}
+	s.Where.Add("workspace_id =", t.WorkspaceID)
+	s.Where.Add("environment =", t.Environment)
+	found, err := db.Find(ctx, q, s, page, db.Record[*Note]{Scan: scanNote, ID: func(n *Note) string { return n.ID }})
+	if err != nil {
+		return nil, false, err
 	}
-	rows, err := q.Query(ctx, query+" ORDER BY id "+page.Order()+" LIMIT $3", args...)
-	list, err := db.All(rows, err, scanNote)
-	list, more := db.Cut(page, list)
-	return list, more, err
+	return found.Rows, found.More, nil
 }
 
 // ListByKey returns the newest reports of a key and of its tokens.
 func ListByKey(ctx context.Context, q db.Querier, keyID string, limit int) ([]*Note, error) {
-	rows, err := q.Query(ctx, noteSelect+" WHERE key_id = $1 ORDER BY id DESC LIMIT $2", keyID, int64(limit))
+	rows, err := q.Query(ctx, "SELECT "+noteColumns+" FROM leak_reports WHERE key_id = $1 ORDER BY id DESC LIMIT $2", keyID, int64(limit))
 	return db.All(rows, err, scanNote)
 }
 

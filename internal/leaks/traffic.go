@@ -24,9 +24,7 @@ const (
 // Sighting holds the keys in the body of a request.
 type Sighting struct {
 	Secrets []string
-	Revoke  bool // otherwise the workspace is only notified
-	// The request, for the admin log.
-	IP, RequestID string
+	Report  // of each; without NotifyOnly, the key is revoked
 }
 
 // Sight handles keys in a request's body in the background, or immediately if the
@@ -58,12 +56,13 @@ func (s *Service) handleSighting(ctx context.Context, found Sighting) {
 	slices.Sort(found.Secrets)
 	secrets := slices.Compact(found.Secrets)
 	for _, secret := range secrets[:min(len(secrets), MaxKeys)] {
-		if !s.seen.first(secret, found.Revoke, s.Now()) {
+		if !s.seen.first(secret, !found.NotifyOnly, s.Now()) {
 			continue
 		}
-		r := Report{Secret: secret, Source: Traffic, InBody: true, NotifyOnly: !found.Revoke, IP: found.IP, RequestID: found.RequestID}
+		r := found.Report
+		r.Secret, r.Source, r.InBody = secret, Traffic, true
 		if _, err := s.Revoke(ctx, r); err != nil {
-			s.seen.forget(secret, found.Revoke) // the next request with it retries
+			s.seen.forget(secret, !found.NotifyOnly) // the next request with it retries
 			slog.Error("failed to handle a key in a request body; retrying when it is sent again",
 				"request_id", found.RequestID, "error", keyring.Mask(err.Error()))
 		}

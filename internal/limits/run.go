@@ -69,7 +69,6 @@ func (l *Limiter) heartbeat(ctx context.Context) {
 	}
 }
 
-// releaseIdleSlots returns the slots that aren't in use.
 func (l *Limiter) releaseIdleSlots(id string, at int64) {
 	s := l.shard(id)
 	s.mu.Lock()

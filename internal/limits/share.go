@@ -27,7 +27,6 @@ const (
 	storeTimeout = 250 * time.Millisecond
 )
 
-// amounts is a quantity of each limited resource.
 type amounts struct{ requests, tokens, slots int64 }
 
 func (a amounts) plus(b amounts) amounts {

@@ -175,7 +175,6 @@ func (s *store) heartbeat(ctx context.Context, now time.Time) (nodes int64, want
 	return nodes, wanted, err
 }
 
-// leave deletes the node and its slots.
 func (s *store) leave(ctx context.Context) error {
 	s.group.Stop()
 	return s.db.Write(ctx, func(tx *db.Tx) error {
