@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strconv"
 
 	"turnpike/internal/gateway"
 )
@@ -111,19 +110,17 @@ var errClientGone = errors.New("the client disconnected")
 
 func (w *eventWriter) event(data []byte) { w.named("", data) }
 
-func (w *eventWriter) named(name string, data []byte) {
-	w.buf = w.buf[:0]
-	if name != "" {
-		w.buf = append(append(append(w.buf, "event: "...), name...), '\n')
-	}
-	w.buf = append(append(append(w.buf, "data: "...), data...), "\n\n"...)
-	w.flush()
-}
+func (w *eventWriter) named(name string, data []byte) { w.numbered("", name, data) }
 
 // numbered writes an event with an ID, after which a client can resume.
-func (w *eventWriter) numbered(id int64, name string, data []byte) {
-	w.buf = append(strconv.AppendInt(append(w.buf[:0], "id: "...), id, 10), "\nevent: "...)
-	w.buf = append(append(append(append(w.buf, name...), "\ndata: "...), data...), "\n\n"...)
+func (w *eventWriter) numbered(id, name string, data []byte) {
+	w.buf = w.buf[:0]
+	for _, field := range [...][2]string{{"id: ", id}, {"event: ", name}} {
+		if field[1] != "" {
+			w.buf = append(append(append(w.buf, field[0]...), field[1]...), '\n')
+		}
+	}
+	w.buf = append(append(append(w.buf, "data: "...), data...), "\n\n"...)
 	w.flush()
 }
 

@@ -152,9 +152,6 @@ func reportFromGitLab(c *Call) error {
 // revokeKeysInURL revokes keys in the request's URL, because proxies on the way
 // have logged it. It reports whether anything in the URL looked like a key.
 func (c *Call) revokeKeysInURL() (found bool, err error) {
-	if c.s.Leaks == nil {
-		return false, nil
-	}
 	secrets := keysInURL(c.R.URL)
 	if len(secrets) == 0 {
 		return false, nil
@@ -178,7 +175,7 @@ func (c *Call) revokeKeysInURL() (found bool, err error) {
 func (c *Call) scanBodyForKeys() {
 	body := c.body
 	c.body = nil
-	if len(body) == 0 || c.Principal == nil || c.s.Leaks == nil {
+	if len(body) == 0 || c.Principal == nil {
 		return
 	}
 	ctx := context.WithoutCancel(c.Context()) // even if the client has disconnected

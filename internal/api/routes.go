@@ -152,7 +152,7 @@ func (s *Server) newMux() *http.ServeMux {
 	for _, rt := range modelRoutes() {
 		register(rt, modelRequest)
 	}
-	for _, rt := range slices.Concat(resourceRoutes(), s.publicRoutes()) {
+	for _, rt := range slices.Concat(resourceRoutes(), publicRoutes()) {
 		register(rt, kindOf(rt.Method))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -224,8 +224,8 @@ func (c *Call) notFound() error {
 
 // publicRoutes need no key: health, the reference, files with signed URLs and
 // reports of leaked keys.
-func (s *Server) publicRoutes() []Route {
-	routes := []Route{
+func publicRoutes() []Route {
+	return []Route{
 		{"GET", "/healthz", "", sendOK},
 		{"GET", "/readyz", "", checkReady},
 		{"GET", "/openapi.json", "", serveOpenAPI(func(d *documentation) *web.Asset { return d.json })},
@@ -233,15 +233,13 @@ func (s *Server) publicRoutes() []Route {
 		{"GET", "/docs", "", serveDocs},
 		{"GET", "/docs/{page...}", "", serveDocs},
 		{"GET", "/llms.txt", "", serveDocs},
+		{"GET", files.Prefix, "", (*Call).serveFile},
+		{"OPTIONS", files.Prefix, "", (*Call).serveFile},
+		{"POST", "/leaks/report", "", reportLeak},
+		{"POST", "/leaks/github", "", reportFromGitHub},
+		{"POST", "/leaks/gitlab", "", fromGitLab(reportFromGitLab)},
+		{"GET", "/leaks/gitlab", "", fromGitLab(listGitLabTypes)},
 	}
-	if s.Files != nil {
-		routes = append(routes, Route{"GET", files.Prefix, "", (*Call).serveFile}, Route{"OPTIONS", files.Prefix, "", (*Call).serveFile})
-	}
-	if s.Leaks != nil {
-		routes = append(routes, Route{"POST", "/leaks/report", "", reportLeak}, Route{"POST", "/leaks/github", "", reportFromGitHub},
-			Route{"POST", "/leaks/gitlab", "", fromGitLab(reportFromGitLab)}, Route{"GET", "/leaks/gitlab", "", fromGitLab(listGitLabTypes)})
-	}
-	return routes
 }
 
 func sendOK(c *Call) error {

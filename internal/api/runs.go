@@ -370,7 +370,7 @@ func (c *Call) sendEntries(out *eventWriter, runID string, after int64) (int64, 
 			if err != nil {
 				return after, err
 			}
-			out.numbered(e.Seq, e.Type, data)
+			out.numbered(strconv.FormatInt(e.Seq, 10), e.Type, data)
 			after = e.Seq
 		}
 		if len(list) < watchBatch && !budget.exceeded {

@@ -54,11 +54,8 @@ type App struct {
 }
 
 // Start opens the database, starts every component and listens. Connections wait
-// until Serve accepts them. Close stops the server. A nil now is time.Now.
+// until Serve accepts them. Close stops the server.
 func Start(ctx context.Context, cfg config.Config, version string, now func() time.Time) (_ *App, err error) {
-	if now == nil {
-		now = time.Now
-	}
 	a := &App{site: site{cfg: cfg, version: version}, now: now, served: make(chan error, 1), unlock: func() {}, stopRejoining: func() {}}
 	defer func() {
 		if err != nil {
@@ -196,7 +193,11 @@ func (a *App) Close() error {
 // awaitCalls waits until canceled model calls are settled. Unsettled ones are
 // charged their whole reservation.
 func (a *App) awaitCalls() {
-	for end := time.Now().Add(settleTimeout); a.CallsInFlight() > 0 && time.Now().Before(end); {
+	waitUntil(func() bool { return a.CallsInFlight() == 0 }, settleTimeout)
+}
+
+func waitUntil(done func() bool, timeout time.Duration) {
+	for end := time.Now().Add(timeout); !done() && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
 	}
 }

@@ -109,9 +109,7 @@ func (i *instance) abandon(cause error) {
 	i.ended.Store(true)
 	i.cancelRequests(cause)
 	i.stopWork() // closes the tunnels, whose requests are among the active ones
-	for end := time.Now().Add(closeTimeout); i.active.Load() > 0 && time.Now().Before(end); {
-		time.Sleep(10 * time.Millisecond)
-	}
+	waitUntil(func() bool { return i.active.Load() == 0 }, closeTimeout)
 	i.release()
 }
 

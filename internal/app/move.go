@@ -126,6 +126,7 @@ type mover struct {
 	Moved
 	tables   []string
 	counts   map[string]int64
+	total    int64
 	progress func(done, total int64)
 }
 
@@ -166,10 +167,6 @@ func (m *mover) copyTables(ctx context.Context, from, to *db.Tx) error {
 	if _, err := to.Exec(ctx, "DELETE FROM meta"); err != nil {
 		return err
 	}
-	var total int64
-	for _, n := range m.counts {
-		total += n
-	}
 	m.Rows = 0
 	for _, t := range m.tables {
 		if err := requireEmpty(ctx, to, t); err != nil {
@@ -179,7 +176,7 @@ func (m *mover) copyTables(ctx context.Context, from, to *db.Tx) error {
 		err := db.Copy(ctx, from, to, t, func(rows int64) {
 			copied += rows
 			m.Rows += rows
-			m.progress(m.Rows, total)
+			m.progress(m.Rows, m.total)
 		})
 		if err != nil {
 			return err
@@ -198,11 +195,12 @@ func (m *mover) count(ctx context.Context, from *db.Tx) (err error) {
 	// Without the old nodes, requests that a crash left open are recovered
 	// immediately.
 	m.tables = slices.DeleteFunc(m.tables, func(t string) bool { return t == "nodes" })
-	m.Tables, m.counts = len(m.tables), map[string]int64{}
+	m.Tables, m.counts, m.total = len(m.tables), map[string]int64{}, 0
 	for _, t := range m.tables {
 		if m.counts[t], err = db.Count(ctx, from, t); err != nil {
 			return err
 		}
+		m.total += m.counts[t]
 	}
 	return nil
 }

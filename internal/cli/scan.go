@@ -116,7 +116,7 @@ func (e *env) scan(ctx context.Context, f scanFlags, args []string) error {
 			return exitError{code: 2, err: err}
 		}
 	}
-	s := &scanner{env: e, binary: f.binary}
+	s := &scanner{env: e, binary: f.binary, found: []foundKey{}} // an empty array in JSON
 	switch {
 	case f.git != "":
 		err = s.repository(ctx, f.git, f.since)
@@ -129,7 +129,11 @@ func (e *env) scan(ctx context.Context, f scanFlags, args []string) error {
 		err = errors.New("the scan was interrupted")
 	}
 	found := s.sorted()
-	if err := e.printFound(found); err != nil {
+	var places strings.Builder
+	for _, f := range found {
+		fmt.Fprintln(&places, f)
+	}
+	if err := e.report(found, "%s", places.String()); err != nil {
 		return exitError{code: 2, err: err}
 	}
 	if s.skipped > 0 {
@@ -140,18 +144,6 @@ func (e *env) scan(ctx context.Context, f scanFlags, args []string) error {
 		return errors.Join(e.reportFound(ctx, server, f.url, found), err)
 	case err != nil:
 		return exitError{code: 2, err: err}
-	}
-	return nil
-}
-
-func (e *env) printFound(found []foundKey) error {
-	if e.asJSON {
-		return e.printJSON(found)
-	}
-	for _, f := range found {
-		if _, err := fmt.Fprintln(e.out, f); err != nil {
-			return err
-		}
 	}
 	return nil
 }

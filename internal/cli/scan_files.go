@@ -38,9 +38,6 @@ func (s *scanner) sorted() []foundKey {
 	slices.SortFunc(s.found, func(a, b foundKey) int {
 		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Commit, b.Commit), cmp.Compare(a.secret, b.secret))
 	})
-	if s.found == nil {
-		return []foundKey{} // for JSON
-	}
 	return s.found
 }
 

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -40,7 +41,7 @@ func (e *env) serve(cmd *cobra.Command, _ []string) error {
 	if err := e.loadValidConfig(cmd); err != nil {
 		return err
 	}
-	a, err := app.Start(cmd.Context(), e.loaded.Config, version, nil)
+	a, err := app.Start(cmd.Context(), e.loaded.Config, version, time.Now)
 	if err != nil {
 		return withListenAdvice(err)
 	}

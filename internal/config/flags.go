@@ -1,7 +1,9 @@
 package config
 
 import (
-	"time"
+	"reflect"
+	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 )
@@ -49,20 +51,12 @@ func (f *flagValue) String() string { return notation(f.target) }
 
 // Type returns the placeholder in the help.
 func (f *flagValue) Type() string {
-	switch f.target.(type) {
-	case *bool:
-		return "bool"
-	case *int:
-		return "int"
-	case *Decimal:
-		return "decimal"
-	case *Size:
-		return "size"
-	case *time.Duration:
-		return "duration"
-	}
-	if isList(f.target) {
+	name := strings.ToLower(reflect.TypeOf(f.target).Elem().Name())
+	switch {
+	case isList(f.target):
 		return "list"
+	case slices.Contains([]string{"bool", "int", "decimal", "size", "duration"}, name):
+		return name
 	}
 	return "string"
 }

@@ -39,8 +39,8 @@ func Load(from Sources) (Loaded, error) {
 	for _, s := range l.all {
 		l.Origin[s.name] = "default"
 	}
-	all := variables(from.Environ)
-	env := l.environ(all)
+	env := variables(from.Environ)
+	l.warnUnknown(env)
 	l.readFile = from.ReadFile
 	if l.readFile == nil {
 		l.readFile = os.ReadFile
@@ -68,8 +68,8 @@ func Load(from Sources) (Loaded, error) {
 		}
 	}
 	l.flags(from.Flags)
-	l.discover(all)
-	l.completeProviders(all)
+	l.discover(env)
+	l.completeProviders(env)
 	l.derive()
 	if len(l.problems) > 0 {
 		return l.Loaded, l.problems
@@ -96,22 +96,15 @@ func (l *loader) set(s setting, origin string, err error) {
 func variables(environ []string) map[string]string {
 	all := map[string]string{}
 	for _, entry := range environ {
-		if name, value, ok := strings.Cut(entry, "="); ok {
+		if name, value, ok := strings.Cut(entry, "="); ok && name != "" {
 			all[name] = value
 		}
 	}
 	return all
 }
 
-// environ returns the TURNPIKE_ variables, and adds a warning for each unknown
-// one.
-func (l *loader) environ(all map[string]string) map[string]string {
-	env := map[string]string{}
-	for name, value := range all {
-		if strings.HasPrefix(name, envPrefix) {
-			env[name] = value
-		}
-	}
+// warnUnknown adds a warning for each unknown TURNPIKE_ variable.
+func (l *loader) warnUnknown(env map[string]string) {
 	known := append(texts(l.all, setting.env), texts(l.all, func(s setting) string { return s.alias })...)
 	for _, s := range l.all {
 		if s.isSecret() {
@@ -119,13 +112,13 @@ func (l *loader) environ(all map[string]string) map[string]string {
 		}
 	}
 	for name := range env {
-		if slices.Contains(known, name) || slices.Contains(notSettings, name) || strings.HasPrefix(name, testEnvPrefix) {
+		if !strings.HasPrefix(name, envPrefix) || strings.HasPrefix(name, testEnvPrefix) ||
+			slices.Contains(known, name) || slices.Contains(notSettings, name) {
 			continue
 		}
 		l.Warnings = append(l.Warnings, name+" is not a setting"+didYouMean(name, envPrefix, known))
 	}
 	slices.Sort(l.Warnings)
-	return env
 }
 
 // configPath returns the path of the file, or "". --config= overrides

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/big"
 	"net/netip"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -91,14 +92,8 @@ func isList(target any) bool {
 // fails for a secret.
 func setScalar(target any, text string) error {
 	switch v := target.(type) {
-	case *string:
-		*v = text
-	case *Secret:
-		*v = Secret(text)
-	case *Address:
-		*v = Address(text)
-	case *SecretURL:
-		*v = SecretURL(text)
+	case *string, *Secret, *Address, *SecretURL:
+		reflect.ValueOf(v).Elem().SetString(text)
 	case *bool:
 		b, err := strconv.ParseBool(text)
 		if err != nil {

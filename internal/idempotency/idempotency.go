@@ -143,7 +143,9 @@ func (s *Store) Remember(ctx context.Context, tx *db.Tx, r Request, a Answer) er
 	if err != nil {
 		return err
 	}
-	err = s.storedResponses(r).Add(ctx, tx, now.Add(Kept), now)
+	// A response counts for at most an hour after it expires.
+	limit := accounts.ExpiringLimit{ID: "idempotency/" + r.Account, Max: s.Max, Granularity: time.Hour}
+	err = limit.Add(ctx, tx, now.Add(Kept), now)
 	var full *accounts.LimitReachedError
 	if errors.As(err, &full) {
 		f := fault.Param(fault.RateLimitExceeded, "Idempotency-Key", "This workspace has %d remembered responses to requests with an Idempotency-Key, which is the limit. Send the request without one, or retry after %s.",
@@ -152,12 +154,6 @@ func (s *Store) Remember(ctx context.Context, tx *db.Tx, r Request, a Answer) er
 		return f.Because(full)
 	}
 	return err
-}
-
-// storedResponses returns the limit of an account's responses. A response
-// counts for at most an hour after it expires.
-func (s *Store) storedResponses(r Request) accounts.ExpiringLimit {
-	return accounts.ExpiringLimit{ID: "idempotency/" + r.Account, Max: s.Max, Granularity: time.Hour}
 }
 
 // Purge deletes at most limit expired responses.

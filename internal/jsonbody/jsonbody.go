@@ -4,6 +4,7 @@ package jsonbody
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"math"
 	"reflect"
@@ -98,36 +99,17 @@ func expected(t reflect.Type) string {
 	if t == nil {
 		return "another type"
 	}
-	switch t.Kind() {
-	case reflect.String:
-		return "a string"
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Int64:
-		return "a whole number"
-	case reflect.Float64:
-		return "a number"
-	case reflect.Slice:
-		return "an array"
-	}
-	return "an object"
+	return cmp.Or(kindNames[t.Kind()], "an object")
 }
 
-func found(kind jsontext.Kind) string {
-	switch kind {
-	case jsontext.KindNull:
-		return "null"
-	case jsontext.KindTrue, jsontext.KindFalse:
-		return "a boolean"
-	case jsontext.KindString:
-		return "a string"
-	case jsontext.KindNumber:
-		return "this number" // the type may fit and the value not: 1.5 for an integer
-	case jsontext.KindBeginArray:
-		return "an array"
-	}
-	return "an object"
-}
+var kindNames = map[reflect.Kind]string{reflect.String: "a string", reflect.Bool: "true or false",
+	reflect.Int64: "a whole number", reflect.Float64: "a number", reflect.Slice: "an array"}
+
+func found(kind jsontext.Kind) string { return cmp.Or(foundNames[kind], "an object") }
+
+// foundNames has "this number" because the type may fit and the value not: 1.5 for an integer.
+var foundNames = map[jsontext.Kind]string{jsontext.KindNull: "null", jsontext.KindTrue: "a boolean", jsontext.KindFalse: "a boolean",
+	jsontext.KindString: "a string", jsontext.KindNumber: "this number", jsontext.KindBeginArray: "an array"}
 
 // Path writes a JSON pointer as a path: a.b[0].c
 func Path(p jsontext.Pointer) string {

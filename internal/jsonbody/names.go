@@ -2,6 +2,7 @@ package jsonbody
 
 import (
 	"bytes"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -26,9 +27,7 @@ func NewNames(list string, nested Names) Names {
 	for name := range strings.FieldsSeq(list) {
 		names[name] = nil
 	}
-	for name, inside := range nested {
-		names[name] = inside
-	}
+	maps.Copy(names, nested)
 	return names
 }
 
@@ -55,9 +54,7 @@ func namesOf(t reflect.Type, around []reflect.Type) Names {
 		case name != "":
 			names[name] = inside
 		case !tagged: // embedded, or filled by the type's own decoder
-			for name, nested := range inside {
-				names[name] = nested
-			}
+			maps.Copy(names, inside)
 		}
 	}
 	if len(names) == 0 {

@@ -128,7 +128,7 @@ func (s *nodeServer) obey(o nodeOrder) (answer nodeAnswer) {
 	answer.Begun = begun.UnixNano()
 	if s.app == nil {
 		slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
-		s.app = must(app.Start(ctx, settings(o.At), "bench", nil))
+		s.app = must(app.Start(ctx, settings(o.At), "bench", time.Now))
 		app.TuneMemory(ctx, s.app.CallsInFlight) // as `turnpike serve` does
 		s.app.Serve()
 		answer.URL = s.app.URL()
