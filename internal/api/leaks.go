@@ -27,11 +27,7 @@ func (c *Call) leakReport() leaks.Report { return leaks.Report{IP: c.IP.String()
 
 // limitReports limits how many reports an address sends without a key.
 func (c *Call) limitReports() error {
-	wait := c.s.Leaks.Admit(c.IP)
-	if wait == 0 {
-		return nil
-	}
-	return retryAfter(wait, "Too many reports from this address.")
+	return retryAfter(c.s.Leaks.Admit(c.IP), "Too many reports from this address.")
 }
 
 // reportLeak accepts keys from anyone. The response is the same for valid and

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net/url"
 	"slices"
 	"strconv"
@@ -18,7 +19,6 @@ const (
 	maxLimit     = 100
 )
 
-// list is a page of a resource.
 type list[T any] struct {
 	Object  string  `json:"object"`
 	Data    []T     `json:"data"`
@@ -39,15 +39,11 @@ func newList[T any](data []T, id func(T) string, more bool) *list[T] {
 // foundList returns a page of a search. If the search reached its scan limit, the
 // next page starts at the last row it looked at.
 func foundList[R, T any](found *db.Found[R], data []T, id func(R) string) *list[T] {
-	l := &list[T]{Object: "list", Data: data, HasMore: found.More}
-	if n := len(found.Rows); n > 0 {
-		first, last := id(found.Rows[0]), id(found.Rows[n-1])
-		l.FirstID, l.LastID = &first, &last
-	}
+	rows := newList(found.Rows, id, found.More)
 	if found.More {
-		l.LastID = &found.Cursor
+		rows.LastID = &found.Cursor
 	}
-	return l
+	return &list[T]{rows.Object, data, rows.FirstID, rows.LastID, rows.HasMore}
 }
 
 // query reads a request's query parameters and rejects unknown ones.
@@ -128,7 +124,6 @@ func (q *query) time(name string) time.Time {
 	return time.Unix(q.number(name, 0, maxUnixTime, 0), 0)
 }
 
-// pageParams are the query parameters of every list.
 var pageParams = []string{"limit", "after", "order"}
 
 // page reads pageParams. prefix is that of the IDs that after may name, or empty
@@ -178,4 +173,65 @@ func orNil[T comparable](v T) *T {
 		return nil
 	}
 	return &v
+}
+
+// maxPageBytes is how much text a page has before it ends, whatever its limit:
+// rows such as events have up to a megabyte each, and several requests for a
+// hundred of them used up all memory.
+const maxPageBytes = 4 << 20
+
+// pageBudget is a db.Querier whose rows end when they have used up a number of
+// bytes, but not before the first row. Rows are read one by one, so the others
+// are never in memory.
+type pageBudget struct {
+	db.Querier
+	left     int
+	exceeded bool // there are more rows than were read
+}
+
+func (c *Call) pageBudget() *pageBudget { return &pageBudget{Querier: c.s.DB, left: maxPageBytes} }
+
+// Query runs a query whose rows count toward the budget.
+func (b *pageBudget) Query(ctx context.Context, query string, args ...any) (db.Rows, error) {
+	rows, err := b.Querier.Query(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	return &budgetRows{rows, b}, nil
+}
+
+func (b *pageBudget) spend(values ...string) {
+	for _, s := range values {
+		b.left -= len(s)
+	}
+}
+
+type budgetRows struct {
+	db.Rows
+	budget *pageBudget
+}
+
+func (r *budgetRows) Next() bool {
+	if !r.Rows.Next() {
+		return false
+	}
+	r.budget.exceeded = r.budget.left <= 0
+	return !r.budget.exceeded
+}
+
+func (r *budgetRows) Scan(dest ...any) error {
+	if err := r.Rows.Scan(dest...); err != nil {
+		return err
+	}
+	for _, d := range dest {
+		r.budget.left -= db.TextSize(d)
+	}
+	return nil
+}
+
+// truncatePage sets where the next page starts if the budget was exceeded.
+func truncatePage[T any](b *pageBudget, found *db.Found[T], id func(T) string) {
+	if n := len(found.Rows); b.exceeded && n > 0 {
+		found.More, found.Cursor = true, id(found.Rows[n-1])
+	}
 }

@@ -64,8 +64,7 @@ func (c *Call) limit(kind requestKind) error {
 		subjects = append(subjects, subject(a.KeyID, rates.ofKey(p.Environment, kind, a.RateLimit)))
 	}
 	ticket, err := c.s.Limiter.BeginAll(subjects, 0, c.s.Now())
-	var refusal *limits.Refusal
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[*limits.Refusal](err); ok {
 		if kind != modelRequest { // the gateway sets their headers
 			refusal.Headers(c.W.Header())
 		}
@@ -131,8 +130,8 @@ func rateFault(r *limits.Refusal, kind requestKind, whose string) error {
 // enough of them in this minute, so that a flood doesn't fill the log. Nothing is
 // written before the limiter rejects a request.
 func (c *Call) dropThrottled(err error) {
-	var refusal *limits.Refusal
-	if c.record != nil && errors.As(err, &refusal) && !c.s.Throttled.Add(c.entry()) {
+	_, refused := errors.AsType[*limits.Refusal](err)
+	if c.record != nil && refused && !c.s.Throttled.Add(c.entry()) {
 		c.record = nil
 	}
 }

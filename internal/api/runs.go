@@ -268,7 +268,6 @@ const (
 	reauthenticateEvery = time.Second
 )
 
-// getRunEvents lists a run's log, or streams new entries.
 func getRunEvents(c *Call) error {
 	q := c.query("stream", "starting_after", "limit")
 	after := q.number("starting_after", 0, 1<<53, 0)
@@ -307,7 +306,6 @@ func getRunEvents(c *Call) error {
 	return c.sendJSON(newList(data, func(e runEvent) string { return strconv.FormatInt(e.Seq, 10) }, more))
 }
 
-// streamRun sends entries of a run's log until the run has ended.
 func (c *Call) streamRun(r *agents.Run, after int64) error {
 	added, stop := c.s.Agents.Watch(r.ID)
 	defer stop()

@@ -3,6 +3,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/netip"
@@ -189,7 +190,7 @@ func (c *Call) authenticate(bearer string, hasBearer bool) error {
 	rejected := c.s.Refused
 	if wait := rejected.LookupWait(c.IP); hasBearer && wait > 0 && !c.s.Auth.IsKnown(bearer) {
 		rejected.Add(c.IP, false)
-		return tooManyRejected(wait)
+		return retryAfter(wait, tooManyRejected)
 	}
 	p, err := c.s.Auth.Authenticate(c.Context(), bearer, c.IP.String())
 	if err == nil {
@@ -200,18 +201,16 @@ func (c *Call) authenticate(bearer string, hasBearer bool) error {
 		return err
 	}
 	_, lookedUp := access.ParseSecret(bearer)
-	if wait := rejected.Add(c.IP, lookedUp); wait > 0 {
-		return tooManyRejected(wait)
-	}
-	return err
+	return cmp.Or(retryAfter(rejected.Add(c.IP, lookedUp), tooManyRejected), err)
 }
 
-func tooManyRejected(wait time.Duration) error {
-	return retryAfter(wait, "Too many rejected keys from this address.")
-}
+const tooManyRejected = "Too many rejected keys from this address."
 
-// retryAfter returns a rate limit error that tells how long to wait.
+// retryAfter returns a rate limit error, unless there is nothing to wait for.
 func retryAfter(wait time.Duration, problem string) error {
+	if wait <= 0 {
+		return nil
+	}
 	f := fault.New(fault.RateLimitExceeded, "%s Retry in %d s.", problem, int(wait.Seconds())+1)
 	f.RetryAfter = wait
 	return f

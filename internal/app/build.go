@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"net/url"
+	"path/filepath"
+	"time"
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
@@ -15,6 +17,7 @@ import (
 	"turnpike/internal/dashboard"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
+	"turnpike/internal/files"
 	"turnpike/internal/gateway"
 	"turnpike/internal/idempotency"
 	"turnpike/internal/lanes"
@@ -103,7 +106,6 @@ func (i *instance) join(ctx context.Context) (err error) {
 	return nil
 }
 
-// buildRecords creates the access to keys, projects, logs, mail and files.
 func (i *instance) buildRecords(ctx context.Context) (err error) {
 	d, ring, limit := i.store.DB, i.store.Ring, i.cfg.Limits
 	i.lastUsed = access.NewLastUsed(d)
@@ -136,7 +138,6 @@ func (i *instance) newOutbox() (*mail.Outbox, error) {
 	return mail.New(i.store.DB, i.store.Ring, smtp, i.URL(), i.now), nil
 }
 
-// buildWebhooks creates the delivery of events, to endpoints and through tunnels.
 func (i *instance) buildWebhooks(ctx context.Context) error {
 	c := i.cfg.Webhooks
 	i.hooks = webhooks.New(webhooks.Options{DB: i.store.DB, Group: i.group, Ring: i.store.Ring, Publisher: i.events, Outbox: i.outbox, Node: i.node.ID,
@@ -238,4 +239,25 @@ func (i *instance) startWork(ctx context.Context) {
 	} {
 		i.work.Go(func() { run(ctx) })
 	}
+}
+
+const (
+	filesDirectory = "files"
+	// filesKey derives the key that signs URLs. No API key has the same hash,
+	// because API keys begin with tp_.
+	filesKey = "turnpike/files/v1"
+)
+
+func (i *instance) openFiles(ctx context.Context) (err error) {
+	if i.cfg.DatabaseURL != "" && i.cfg.Files.URL == "" {
+		slog.Info("files are stored in this node's data directory; if you run several nodes, set files.url")
+	}
+	key := i.store.Ring.Hash(filesKey)
+	i.files, err = files.Open(ctx, files.Options{DB: i.store.DB, URL: string(i.cfg.Files.URL), Folder: filepath.Join(i.cfg.Data, filesDirectory), Key: key[:],
+		PublicURL: i.URL(), Retention: i.cfg.Files.Retention, FromBucket: i.cfg.Files.FromBucket, Now: i.now})
+	return err
+}
+
+func (i *instance) fileURL(t accounts.Tenant, sha256, name string, expires time.Time) string {
+	return i.files.URL(t, files.File{SHA256: sha256}, name, expires)
 }

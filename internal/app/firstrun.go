@@ -39,10 +39,10 @@ func firstRunScopes() []string {
 // returns its path. It is deleted when the first owner has an account.
 func (a site) SaveFirstRun(text string) (path string, err error) {
 	path = filepath.Join(a.cfg.Data, firstRunFile)
-	if err := createDataDirectory(a.cfg.Data); err != nil {
-		return "", fmt.Errorf("write %s: %w", firstRunFile, err)
+	if err = createDataDirectory(a.cfg.Data); err == nil {
+		err = os.WriteFile(path, []byte(text), 0o600)
 	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	if err != nil {
 		return "", fmt.Errorf("write %s: %w", firstRunFile, err)
 	}
 	return path, nil

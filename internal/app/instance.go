@@ -115,7 +115,7 @@ func (i *instance) abandon(cause error) {
 
 func (i *instance) release() {
 	if i.metrics != nil {
-		i.metrics.close()
+		_ = i.metrics.Close()
 	}
 	if i.stopWork != nil {
 		i.stopWork()

@@ -15,8 +15,8 @@ import (
 // metricsServer serves metrics to Prometheus on a separate listener, for
 // operators and not for clients.
 type metricsServer struct {
-	server *http.Server
-	ln     net.Listener
+	*http.Server
+	ln net.Listener
 }
 
 func (i *instance) startMetrics(context.Context) (err error) {
@@ -40,9 +40,9 @@ func newMetricsServer(address string, parts ...prometheus.Collector) (*metricsSe
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	m := &metricsServer{server: &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout}, ln: ln}
+	m := &metricsServer{&http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout}, ln}
 	go func() {
-		if err := m.server.Serve(ln); err != http.ErrServerClosed {
+		if err := m.Serve(ln); err != http.ErrServerClosed {
 			slog.Error("failed to serve metrics; they are off", "error", err)
 		}
 	}()
@@ -50,5 +50,3 @@ func newMetricsServer(address string, parts ...prometheus.Collector) (*metricsSe
 }
 
 func (m *metricsServer) url() string { return "http://" + m.ln.Addr().String() + "/metrics" }
-
-func (m *metricsServer) close() { _ = m.server.Close() }

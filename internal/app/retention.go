@@ -54,7 +54,6 @@ func olderThan(start func() time.Time, purge func(ctx context.Context, tx *db.Tx
 // logWindow returns the start of the request log's retention.
 func (i *instance) logWindow() time.Time { return i.now().AddDate(0, 0, -i.cfg.Audit.RetentionDays) }
 
-// rotatePartitions creates the next partitions and drops expired ones.
 func (i *instance) rotatePartitions(ctx context.Context) error {
 	d := i.store.DB
 	err := preparePartitions(ctx, d, i.now())

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,11 +65,9 @@ func newTelemetry(ctx context.Context, version string) (*telemetry, error) {
 		latency:  histogram("turnpike_model_call_seconds", "Duration of model calls until the last byte."),
 		first:    histogram("turnpike_model_first_byte_seconds", "Time until providers start to respond."),
 	}
-	spans, err := hasCollector("TRACES")
-	if err != nil {
-		return nil, err
-	}
-	points, err := hasCollector("METRICS")
+	spans, spanErr := hasCollector("TRACES")
+	points, pointErr := hasCollector("METRICS")
+	err := cmp.Or(spanErr, pointErr)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +98,6 @@ func callsInFlight(g *gateway.Gateway) prometheus.Collector {
 		func() float64 { return float64(g.InFlight()) })
 }
 
-// observe counts a finished request.
 func (t *telemetry) observe(o gateway.Observation) {
 	model, result := bounded(o).Model, "ok"
 	if o.Failure != "" {
@@ -170,7 +168,6 @@ func startOpenTelemetry(ctx context.Context, version string, spans, points bool)
 	return o, errors.Join(errs[:]...)
 }
 
-// attributes returns the attributes that spans and metrics share.
 func attributes(o gateway.Observation) []attribute.KeyValue {
 	out := []attribute.KeyValue{
 		attribute.String("gen_ai.operation.name", o.Operation), attribute.String("gen_ai.provider.name", o.Provider),

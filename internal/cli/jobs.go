@@ -62,7 +62,6 @@ as in OpenAI's API. Only completed work is charged.`,
 	return cmd
 }
 
-// jobKind returns the kind that the prefix of an ID stands for.
 func jobKind(id string) media.Kind {
 	for _, k := range []media.Kind{media.Video, media.Voice} {
 		if strings.HasPrefix(id, k.Prefix()) {

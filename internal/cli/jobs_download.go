@@ -30,62 +30,44 @@ type jobFile struct {
 	sha256  string // empty if unknown
 }
 
-// jobFiles lists the files of a job. For images, the job has their checksums.
-func (c *apiClient) jobFiles(ctx context.Context, j object) (list []jobFile, err error) {
+func jobFiles(j object) (list []jobFile, err error) {
 	for _, r := range j.list("results") {
 		for _, image := range r.list("images") {
 			list = append(list, jobFile{request: r.str("custom_id"), url: image.str("url"), size: image.num("bytes"), sha256: image.str("sha256")})
 		}
 	}
 	if link := j.str("url"); link != "" {
-		f, err := c.fileInfo(ctx, link)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, f)
+		list = append(list, jobFile{url: link, size: -1})
 	}
 	for i := range list {
-		if list[i].name, err = fileName(list[i].url); err != nil {
+		if err := list[i].parseURL(); err != nil {
 			return nil, err
 		}
 	}
 	return list, nil
 }
 
-// fileInfo requests the size and the checksum of a file.
-func (c *apiClient) fileInfo(ctx context.Context, link string) (jobFile, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	res, err := c.openFile(ctx, http.MethodHead, link)
-	if err != nil {
-		return jobFile{}, err
-	}
-	res.Body.Close()
-	f := jobFile{url: link, size: res.ContentLength}
-	if tag := strings.Trim(res.Header.Get("ETag"), `"`); len(tag) == hex.EncodedLen(sha256.Size) {
-		f.sha256 = tag
-	}
-	return f, nil
-}
-
-// fileName returns the name of the file behind a link. It rejects names that lead
-// out of the directory.
-func fileName(link string) (string, error) {
-	u, err := url.Parse(link)
+// parseURL sets the name of the file, and its checksum, which precedes the name in
+// links to a server. It rejects names that lead out of the directory.
+func (f *jobFile) parseURL() error {
+	u, err := url.Parse(f.url)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" {
-		return "", fmt.Errorf("%q is not the URL of a file", visible(link))
+		return fmt.Errorf("%q is not the URL of a file", visible(f.url))
 	}
-	name := path.Base(u.Path)
-	if !filepath.IsLocal(name) || name == "." || strings.ContainsAny(name, `/\:`) || visible(name) != name {
-		return "", fmt.Errorf("the server returned an unsafe file name: %q", name)
+	f.name = path.Base(u.Path)
+	if !filepath.IsLocal(f.name) || f.name == "." || strings.ContainsAny(f.name, `/\:`) || visible(f.name) != f.name {
+		return fmt.Errorf("the server returned an unsafe file name: %q", f.name)
 	}
-	return name, nil
+	if sum := path.Base(path.Dir(u.Path)); f.sha256 == "" && len(sum) == hex.EncodedLen(sha256.Size) {
+		f.sha256 = sum
+	}
+	return nil
 }
 
 // openFile requests a link. It doesn't send the key, because the link may lead
 // to another server, and it has no timeout, because a file may be large.
-func (c *apiClient) openFile(ctx context.Context, method, link string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, link, nil)
+func (c *apiClient) openFile(ctx context.Context, link string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, link, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +86,7 @@ func (c *apiClient) openFile(ctx context.Context, method, link string) (*http.Re
 }
 
 func (e *env) download(ctx context.Context, c *apiClient, j object, d downloadOptions) error {
-	list, err := c.jobFiles(ctx, j)
+	list, err := jobFiles(j)
 	if err != nil {
 		return err
 	}
@@ -184,7 +166,7 @@ func (f jobFile) exists(d downloadOptions) (bool, error) {
 func (c *apiClient) save(ctx context.Context, f jobFile, d downloadOptions, report func(n int64)) (n int64, err error) {
 	loading, cancel := context.WithCancel(ctx)
 	defer cancel()
-	res, err := c.openFile(loading, http.MethodGet, f.url)
+	res, err := c.openFile(loading, f.url)
 	if err != nil {
 		return 0, err
 	}

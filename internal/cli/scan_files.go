@@ -33,7 +33,6 @@ type scanner struct {
 	skipped int64
 }
 
-// sorted returns the keys in a stable order.
 func (s *scanner) sorted() []foundKey {
 	slices.SortFunc(s.found, func(a, b foundKey) int {
 		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Commit, b.Commit), cmp.Compare(a.secret, b.secret))

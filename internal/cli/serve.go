@@ -66,18 +66,16 @@ func (e *env) serve(cmd *cobra.Command, _ []string) error {
 
 // withListenAdvice adds advice to the error of an unavailable address.
 func withListenAdvice(err error) error {
-	var network *net.OpError
-	if !errors.As(err, &network) || network.Op != "listen" {
-		return err
-	}
+	network, ok := errors.AsType[*net.OpError](err)
 	switch {
+	case !ok || network.Op != "listen":
+		return err
 	case errors.Is(err, syscall.EADDRINUSE):
 		return fmt.Errorf("%w; stop the process that uses it, or choose another address with --listen (for metrics: --metrics-listen)", err)
 	case errors.Is(err, syscall.EACCES):
 		return fmt.Errorf("%w; ports below 1024 need a privilege: choose a higher port with --listen, or grant CAP_NET_BIND_SERVICE", err)
-	default:
-		return err
 	}
+	return err
 }
 
 // welcome prints the server's address. At the first start it also shows how to

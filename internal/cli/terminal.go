@@ -118,7 +118,6 @@ func (e *env) detailTemplates() *template.Template {
 	return e.templates
 }
 
-// render prints v with templates of details.tmpl.
 func (e *env) render(w io.Writer, v any, names ...string) error {
 	for _, name := range names {
 		if err := e.detailTemplates().ExecuteTemplate(w, name, v); err != nil {

@@ -162,7 +162,6 @@ func (t *triggerFlags) publish(ctx context.Context, d *db.DB, workspaceID string
 	return list, subscribed, err
 }
 
-// printSubscribers reports where the events go.
 func (e *env) printSubscribers(ctx context.Context, d *db.DB, endpoints []subscribedEndpoint, what string) error {
 	if len(endpoints) == 0 {
 		fmt.Fprintf(e.err, `Published %s, but no endpoint subscribes to it. Create one with

@@ -84,7 +84,6 @@ type loader struct {
 	problems Problems
 }
 
-// set records the result of setting a value.
 func (l *loader) set(s setting, origin string, err error) {
 	if err != nil {
 		l.problems = append(l.problems, Problem{Setting: s.name, Message: err.Error(), Origin: origin})

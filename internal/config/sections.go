@@ -126,7 +126,6 @@ func (l Loaded) sectionNode(name string) *yaml.Node {
 	return node
 }
 
-// sectionValues returns a section for JSON.
 func (l Loaded) sectionValues(name string) []map[string]any {
 	values := []map[string]any{}
 	for i, entry := range l.sectionNode(name).Content {

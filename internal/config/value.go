@@ -202,14 +202,10 @@ func parsePrefix(text string) (netip.Prefix, error) {
 // secrets masked.
 func plain(target any) any {
 	switch v := target.(type) {
-	case *string:
-		return *v
+	case *string, *bool, *int:
+		return reflect.ValueOf(v).Elem().Interface()
 	case *Decimal:
 		return string(*v)
-	case *bool:
-		return *v
-	case *int:
-		return *v
 	case *[]string:
 		return append([]string{}, *v...)
 	case *[]netip.Prefix:
@@ -260,12 +256,8 @@ func notation(target any) string {
 // without an order.
 func number(target any) (int64, bool) {
 	switch v := target.(type) {
-	case *int:
-		return int64(*v), true
-	case *Size:
-		return int64(*v), true
-	case *time.Duration:
-		return int64(*v), true
+	case *int, *Size, *time.Duration:
+		return reflect.ValueOf(v).Elem().Int(), true
 	case *Decimal:
 		if r := v.Rat(); r != nil { // in billionths, which are whole and in range
 			return r.Mul(r, big.NewRat(1_000_000_000, 1)).Num().Int64(), true

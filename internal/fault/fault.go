@@ -164,11 +164,7 @@ func (e *Error) Because(cause error) *Error {
 }
 
 // As returns the *Error in err's chain.
-func As(err error) (*Error, bool) {
-	var e *Error
-	ok := errors.As(err, &e)
-	return e, ok
-}
+func As(err error) (*Error, bool) { return errors.AsType[*Error](err) }
 
 // Is reports whether err has the code.
 func Is(err error, code Code) bool {

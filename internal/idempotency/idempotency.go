@@ -146,8 +146,7 @@ func (s *Store) Remember(ctx context.Context, tx *db.Tx, r Request, a Answer) er
 	// A response counts for at most an hour after it expires.
 	limit := accounts.ExpiringLimit{ID: "idempotency/" + r.Account, Max: s.Max, Granularity: time.Hour}
 	err = limit.Add(ctx, tx, now.Add(Kept), now)
-	var full *accounts.LimitReachedError
-	if errors.As(err, &full) {
+	if full, ok := errors.AsType[*accounts.LimitReachedError](err); ok {
 		f := fault.Param(fault.RateLimitExceeded, "Idempotency-Key", "This workspace has %d remembered responses to requests with an Idempotency-Key, which is the limit. Send the request without one, or retry after %s.",
 			full.Max, full.Until.UTC().Format(time.RFC3339))
 		f.RetryAfter = full.Until.Sub(now)

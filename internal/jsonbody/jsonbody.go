@@ -30,12 +30,10 @@ func decode(body []byte, into any, opts ...json.Options) error {
 	if err == nil {
 		return nil
 	}
-	var semantic *json.SemanticError
-	if errors.As(err, &semantic) {
+	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
 		return semanticFault(semantic)
 	}
-	var syntactic *jsontext.SyntacticError
-	if errors.As(err, &syntactic) {
+	if syntactic, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		if errors.Is(err, jsontext.ErrDuplicateName) {
 			name := Path(syntactic.JSONPointer)
 			return fault.Param(fault.InvalidJSON, name, "%s appears twice in the same object.", name)
@@ -53,8 +51,7 @@ func semanticFault(err *json.SemanticError) error {
 		}
 		return fault.Param(fault.UnknownParameter, param, "Unknown field %q.", param)
 	}
-	var own *fault.Error
-	if errors.As(err.Err, &own) { // from a type's own decoder
+	if own, ok := fault.As(err.Err); ok { // from a type's own decoder
 		return fault.Invalid(param, "%s: %s", param, own.Message)
 	}
 	if param == "" {

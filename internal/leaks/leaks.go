@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"strings"
 	"time"
 
 	"turnpike/internal/access"
@@ -208,4 +209,21 @@ var foundBy = map[Source]string{
 	Public:  "by someone who reported it",
 	Scan:    "by turnpike scan",
 	Traffic: "in the URL of a request to the API, where logs and proxies keep it",
+}
+
+// MaxKeys is how many keys a report can have.
+const MaxKeys = 100
+
+// FromPublic handles a public report. It does not return the outcomes.
+func (s *Service) FromPublic(ctx context.Context, secrets []string, from Report) error {
+	if len(secrets) > MaxKeys {
+		return fault.Invalid("keys", "A report can have at most %d keys. Send the others in another request.", MaxKeys)
+	}
+	for _, secret := range secrets {
+		from.Secret = strings.TrimSpace(secret)
+		if _, err := s.Revoke(ctx, from); err != nil {
+			return err
+		}
+	}
+	return nil
 }

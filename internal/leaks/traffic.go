@@ -3,6 +3,7 @@ package leaks
 import (
 	"context"
 	"crypto/sha256"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -56,47 +57,47 @@ func (s *Service) handleSighting(ctx context.Context, found Sighting) {
 	slices.Sort(found.Secrets)
 	secrets := slices.Compact(found.Secrets)
 	for _, secret := range secrets[:min(len(secrets), MaxKeys)] {
-		if !s.seen.first(secret, !found.NotifyOnly, s.Now()) {
-			continue
-		}
 		r := found.Report
 		r.Secret, r.Source, r.InBody = secret, Traffic, true
+		if !s.seen.first(r, s.Now()) {
+			continue
+		}
 		if _, err := s.Revoke(ctx, r); err != nil {
-			s.seen.forget(secret, !found.NotifyOnly) // the next request with it retries
+			s.seen.forget(r) // the next request with it retries
 			slog.Error("failed to handle a key in a request body; retrying when it is sent again",
 				"request_id", found.RequestID, "error", keyring.Mask(err.Error()))
 		}
 	}
 }
 
-// seen remembers the hashes of recently handled secrets. The zero value is ready.
+// seen remembers the hashes of recently handled reports. The zero value is ready.
 type seen struct {
 	mu  sync.Mutex
-	end map[seenKey]time.Time
+	end map[[sha256.Size]byte]time.Time
 }
 
-type seenKey struct {
-	hash   [sha256.Size]byte
-	revoke bool // a secret that was only noted may have to be revoked later
+// seenKey depends on NotifyOnly: a secret that was only noted may have to be revoked later.
+func seenKey(r Report) [sha256.Size]byte {
+	return sha256.Sum256(fmt.Append(nil, r.NotifyOnly, r.Secret))
 }
 
-// first reports whether the secret is new, and remembers it.
-func (l *seen) first(secret string, revoke bool, now time.Time) bool {
+// first reports whether the report is new, and remembers it.
+func (l *seen) first(r Report, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	key := seenKey{sha256.Sum256([]byte(secret)), revoke}
+	key := seenKey(r)
 	if end, ok := l.end[key]; ok && now.Before(end) {
 		return false
 	}
 	if l.end == nil || len(l.end) >= maxSeen {
-		l.end = map[seenKey]time.Time{}
+		l.end = map[[sha256.Size]byte]time.Time{}
 	}
 	l.end[key] = now.Add(seenTTL)
 	return true
 }
 
-func (l *seen) forget(secret string, revoke bool) {
+func (l *seen) forget(r Report) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.end, seenKey{sha256.Sum256([]byte(secret)), revoke})
+	delete(l.end, seenKey(r))
 }

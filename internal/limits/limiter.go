@@ -184,7 +184,6 @@ func (l *Limiter) take(h *hold, at int64) *Refusal {
 	return nil
 }
 
-// undo returns everything that take took.
 func (l *Limiter) undo(h *hold, at int64) {
 	h.shard.mu.Lock()
 	e := h.entry

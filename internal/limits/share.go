@@ -106,7 +106,6 @@ func (l *Limiter) localLimits(limits Limits) Limits {
 
 func (l *Limiter) chunk(limit int64) int64 { return limit / chunksPerLimit / l.nodes.Load() }
 
-// needs returns what a request takes.
 func (h *hold) needs() amounts {
 	n := amounts{}
 	if h.limits.RequestsPerMinute > 0 {

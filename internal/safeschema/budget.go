@@ -50,8 +50,7 @@ func (b *Budget) Validate(s *jsonschema.Schema, v any) (err error) {
 		}
 	}()
 	err = s.Validate(v)
-	var details *jsonschema.ValidationError
-	if errors.As(err, &details) {
+	if details, ok := errors.AsType[*jsonschema.ValidationError](err); ok {
 		return explain(details)
 	}
 	return err

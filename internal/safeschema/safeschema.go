@@ -37,17 +37,15 @@ func (b *Budget) Compile(c *jsonschema.Compiler, url string) (*jsonschema.Schema
 }
 
 func explainCompile(err error) error {
-	var (
-		invalid *jsonschema.SchemaValidationError
-		details *jsonschema.ValidationError
-		pattern *jsonschema.InvalidRegexError
-	)
-	switch {
-	case errors.Is(err, errForeignReference):
+	if errors.Is(err, errForeignReference) {
 		return errForeignReference
-	case errors.As(err, &invalid) && errors.As(invalid.Err, &details):
-		return explain(details)
-	case errors.As(err, &pattern):
+	}
+	if invalid, ok := errors.AsType[*jsonschema.SchemaValidationError](err); ok {
+		if details, ok := errors.AsType[*jsonschema.ValidationError](invalid.Err); ok {
+			return explain(details)
+		}
+	}
+	if pattern, ok := errors.AsType[*jsonschema.InvalidRegexError](err); ok {
 		return fmt.Errorf("a pattern is not valid: %s", truncate(pattern.Err.Error()))
 	}
 	return errors.New(truncate(err.Error()))
