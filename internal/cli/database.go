@@ -69,9 +69,9 @@ func (e *env) printMigrations(d *db.DB, applied []db.Migration) error {
 	if e.loaded.DatabaseURL != "" {
 		where = db.RedactedAddress(string(e.loaded.DatabaseURL))
 	}
-	version := len(db.Migrations())
-	return e.report(map[string]any{"engine": d.Engine(), "applied": names, "version": version},
-		"%sThe %s schema in %s is at version %d.\n", text, d.Engine(), where, version)
+	schema := len(db.Migrations())
+	return e.report(map[string]any{"engine": d.Engine(), "applied": names, "version": schema},
+		"%sThe %s schema in %s is at version %d.\n", text, d.Engine(), where, schema)
 }
 
 func newVersion(e *env) *cobra.Command {

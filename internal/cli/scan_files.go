@@ -82,25 +82,27 @@ func (s *scanner) paths(ctx context.Context, roots []string) error {
 	defer bar.Done()
 	var mu sync.Mutex
 	var done int64
+	work := make(chan scanFile)
 	var workers sync.WaitGroup
-	next := 0
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
 			buf := make([]byte, scanBuffer)
-			mu.Lock()
-			defer mu.Unlock()
-			for next < len(files) && ctx.Err() == nil {
-				f := files[next]
-				next++
-				mu.Unlock()
+			for f := range work {
 				failure := s.file(f, buf)
 				mu.Lock()
 				err = errors.Join(err, failure)
 				done += f.size
 				bar.Set(done)
+				mu.Unlock()
 			}
 		})
 	}
+	for _, f := range files {
+		if ctx.Err() == nil {
+			work <- f
+		}
+	}
+	close(work)
 	workers.Wait()
 	return err
 }
