@@ -37,7 +37,7 @@ type Row interface {
 
 // engine is one database system.
 type engine interface {
-	Querier
+	query(ctx context.Context, query string, args ...any) (Rows, error)
 	begin(ctx context.Context) (engineTx, error)
 	name() string
 	ping(ctx context.Context) error
@@ -48,7 +48,7 @@ type engine interface {
 }
 
 type engineTx interface {
-	Querier
+	query(ctx context.Context, query string, args ...any) (Rows, error)
 	exec(ctx context.Context, query string, args ...any) (int64, error)
 	// bulkWrite writes rows with one statement over arrays or a few prepared ones.
 	bulkWrite(ctx context.Context, b *Bulk, rows [][]any) (int64, error)
@@ -65,6 +65,7 @@ type engineTx interface {
 
 // DB is an open database.
 type DB struct {
+	Querier  // reads committed data
 	eng      engine
 	signals  signals
 	stop     context.CancelFunc
@@ -92,7 +93,7 @@ func OpenWithClock(ctx context.Context, address string, local func() time.Time) 
 		return nil, err
 	}
 	watchCtx, stop := context.WithCancel(context.Background())
-	d := &DB{eng: eng, stop: stop, watched: make(chan struct{})}
+	d := &DB{Querier: querier{eng.query}, eng: eng, stop: stop, watched: make(chan struct{})}
 	var watching sync.WaitGroup
 	watching.Go(func() { eng.watch(watchCtx, d.signals.dispatch) })
 	if d.Engine() != "sqlite" {
@@ -143,33 +144,14 @@ func (d *DB) Ping(ctx context.Context) error {
 	})
 }
 
-// Query reads committed data.
-func (d *DB) Query(ctx context.Context, query string, args ...any) (Rows, error) {
-	return d.eng.Query(ctx, query, args...)
-}
-
-// QueryRow reads one committed row.
-func (d *DB) QueryRow(ctx context.Context, query string, args ...any) Row {
-	return d.eng.QueryRow(ctx, query, args...)
-}
-
 // Tx is a write transaction.
 type Tx struct {
+	Querier  // reads inside the transaction
 	tx       engineTx
 	locks    bool // rows can be locked
 	onCommit []func()
 	signals  []signal
 	last     []lastStep
-}
-
-// Query reads inside the transaction.
-func (t *Tx) Query(ctx context.Context, query string, args ...any) (Rows, error) {
-	return t.tx.Query(ctx, query, args...)
-}
-
-// QueryRow reads one row inside the transaction.
-func (t *Tx) QueryRow(ctx context.Context, query string, args ...any) Row {
-	return t.tx.QueryRow(ctx, query, args...)
 }
 
 // Exec writes and returns the number of rows it changed.
@@ -235,7 +217,7 @@ func (d *DB) writeOnce(ctx context.Context, fn func(tx *Tx) error) error {
 	if err != nil {
 		return fmt.Errorf("begin: %w", classify(err))
 	}
-	tx := &Tx{tx: etx, locks: d.Engine() != "sqlite"}
+	tx := &Tx{Querier: querier{etx.query}, tx: etx, locks: d.Engine() != "sqlite"}
 	defer etx.rollback() // no-op after the commit; also runs if fn panics
 	if err := fn(tx); err != nil {
 		return err
@@ -305,6 +287,20 @@ func List[T any](ctx context.Context, q Querier, scan func(Row) (T, error), quer
 func Value[T any](r Row) (v T, err error) {
 	err = Scan(r, &v)
 	return v, err
+}
+
+// querier is the Querier of an engine or a transaction.
+type querier struct {
+	query func(ctx context.Context, query string, args ...any) (Rows, error)
+}
+
+func (q querier) Query(ctx context.Context, query string, args ...any) (Rows, error) {
+	return q.query(ctx, query, args...)
+}
+
+func (q querier) QueryRow(ctx context.Context, query string, args ...any) Row {
+	rows, err := q.query(ctx, query, args...)
+	return row{rows, err}
 }
 
 type row struct {

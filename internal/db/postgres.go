@@ -106,7 +106,7 @@ func (e *postgresEngine) ping(ctx context.Context) error {
 
 func (e *postgresEngine) close() { e.pool.Close() }
 
-func (e *postgresEngine) Query(ctx context.Context, query string, args ...any) (Rows, error) {
+func (e *postgresEngine) query(ctx context.Context, query string, args ...any) (Rows, error) {
 	return timedQuery(ctx, statementTimeout, e.pool.Query, query, args)
 }
 
@@ -137,11 +137,6 @@ type timedRows struct {
 func (r timedRows) Close() {
 	r.Rows.Close()
 	r.cancel()
-}
-
-func (e *postgresEngine) QueryRow(ctx context.Context, query string, args ...any) Row {
-	rows, err := e.Query(ctx, query, args...)
-	return row{rows, err}
 }
 
 func (e *postgresEngine) begin(ctx context.Context) (engineTx, error) {
@@ -284,16 +279,11 @@ func (t *postgresTx) exec(ctx context.Context, query string, args ...any) (int64
 	return tag.RowsAffected(), err
 }
 
-func (t *postgresTx) Query(ctx context.Context, query string, args ...any) (Rows, error) {
+func (t *postgresTx) query(ctx context.Context, query string, args ...any) (Rows, error) {
 	if err := t.flush(ctx); err != nil {
 		return nil, err
 	}
 	return timedQuery(ctx, t.limit, t.tx.Query, query, args)
-}
-
-func (t *postgresTx) QueryRow(ctx context.Context, query string, args ...any) Row {
-	rows, err := t.Query(ctx, query, args...)
-	return row{rows, err}
 }
 
 func (t *postgresTx) script(ctx context.Context, statements string) error {

@@ -130,17 +130,12 @@ func (e *sqliteEngine) close() {
 	e.writer.close() // the last connection moves the log into the database
 }
 
-func (e *sqliteEngine) Query(ctx context.Context, query string, args ...any) (Rows, error) {
+func (e *sqliteEngine) query(ctx context.Context, query string, args ...any) (Rows, error) {
 	st, err := e.reads.get(query, e.readers.PrepareContext)
 	if err != nil {
 		return nil, classify(err)
 	}
 	return sqlRows(st.QueryContext(ctx, args...))
-}
-
-func (e *sqliteEngine) QueryRow(ctx context.Context, query string, args ...any) Row {
-	rows, err := e.Query(ctx, query, args...)
-	return row{rows, err}
 }
 
 func (e *sqliteEngine) begin(ctx context.Context) (engineTx, error) { return e.writer.begin(ctx) }

@@ -28,7 +28,7 @@ func TestRestartingTheLogDoesNotWaitForReaders(t *testing.T) {
 		}
 	}
 	write("CREATE TABLE big (x TEXT); INSERT INTO big VALUES ('a'), ('b')")
-	reader, err := e.Query(t.Context(), "SELECT x FROM big")
+	reader, err := e.query(t.Context(), "SELECT x FROM big")
 	if err != nil || !reader.Next() {
 		t.Fatal("no reader", err)
 	}

@@ -194,17 +194,12 @@ func (t *sqliteTx) exec(_ context.Context, query string, args ...any) (int64, er
 	return t.run(query, args...)
 }
 
-func (t *sqliteTx) Query(_ context.Context, query string, args ...any) (Rows, error) {
+func (t *sqliteTx) query(_ context.Context, query string, args ...any) (Rows, error) {
 	st, err := t.stmt(query)
 	if err != nil {
 		return nil, classify(err)
 	}
 	return sqlRows(st.Query(args...))
-}
-
-func (t *sqliteTx) QueryRow(ctx context.Context, query string, args ...any) Row {
-	rows, err := t.Query(ctx, query, args...)
-	return row{rows, err}
 }
 
 func (t *sqliteTx) bulkWrite(_ context.Context, b *Bulk, rows [][]any) (int64, error) {

@@ -113,8 +113,8 @@ func (s *Store) Drop(ctx context.Context, tx *db.Tx, t accounts.Tenant, holder s
 	args := []any{t.WorkspaceID, t.Environment, holder}
 	// A separate statement takes the locks, so that the next one sees concurrent
 	// claims.
-	rows, err := tx.Query(ctx, "SELECT sha256 FROM files WHERE "+held+" ORDER BY sha256"+tx.Lock("files"), args...)
-	if err := db.Each(rows, err, func(db.Row) error { return nil }); err != nil {
+	_, err := db.List(ctx, tx, db.Value[string], "SELECT sha256 FROM files WHERE "+held+" ORDER BY sha256"+tx.Lock("files"), args...)
+	if err != nil {
 		return fmt.Errorf("lock files: %w", err)
 	}
 	if _, err := tx.Exec(ctx, "UPDATE files SET expires_at = 0 WHERE "+held+` AND NOT EXISTS (SELECT 1 FROM file_uses u

@@ -199,19 +199,12 @@ func (s *Service) expires(j *Job) *int64 {
 	return &at
 }
 
+var extensions = map[string]string{"image/png": ".png", "image/jpeg": ".jpg", "image/webp": ".webp", "video/mp4": ".mp4"}
+
 // Extension returns the usual file extension of a content type.
 func Extension(contentType string) string {
-	switch kind, _, _ := mime.ParseMediaType(contentType); kind {
-	case "image/png":
-		return ".png"
-	case "image/jpeg":
-		return ".jpg"
-	case "image/webp":
-		return ".webp"
-	case "video/mp4":
-		return ".mp4"
-	}
-	return ""
+	kind, _, _ := mime.ParseMediaType(contentType)
+	return extensions[kind]
 }
 
 // Content returns a file of a finished video and its name.

@@ -63,10 +63,7 @@ func PeriodOf(t time.Time) Period { return Period(t.UTC().Format("2006-01")) }
 
 // Start returns the month's first moment, or zero if p isn't a month.
 func (p Period) Start() time.Time {
-	t, err := time.Parse("2006-01", string(p))
-	if err != nil {
-		return time.Time{}
-	}
+	t, _ := time.Parse("2006-01", string(p))
 	return t
 }
 

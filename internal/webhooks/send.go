@@ -120,7 +120,8 @@ func (s *Service) resultOf(x *exchange) *result {
 	if out.Status != 0 {
 		a.Status = int64(out.Status)
 		a.ResponseHeaders = headerJSON(out.Header)
-		a.ResponseBody = cut(db.Storable(string(out.Body)), keepBody)
+		body := db.Storable(string(out.Body))
+		a.ResponseBody = strings.ToValidUTF8(body[:min(len(body), keepBody)], "")
 		switch {
 		case out.Status >= 300 && out.Status < 400:
 			a.ErrorClass, a.Error = "redirect", "the endpoint returned a redirect, which is not followed; set its url to the target"
@@ -167,14 +168,6 @@ func headerJSON(h http.Header) json.RawMessage {
 		out, _ = jsontext.AppendQuote(out, value)
 	}
 	return append(out, '}')
-}
-
-// cut shortens a string to at most n bytes.
-func cut(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "")
 }
 
 // httpSender posts to the endpoint's URL. It uses the guarded client's transport:

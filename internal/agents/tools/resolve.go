@@ -87,10 +87,8 @@ func (x *Executor) listMCP(ctx context.Context, spec Spec, headers map[string]st
 		return failed(w.permanent(), "%s", w.explain(ctx, err))
 	}
 	defer x.endSession(session)
-	var (
-		tools  []Tool
-		cursor string
-	)
+	var tools []Tool
+	cursor := ""
 	for range listPages {
 		page, err := session.ListTools(ctx, &mcp.ListToolsParams{Cursor: cursor})
 		if err != nil {

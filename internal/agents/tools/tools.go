@@ -173,10 +173,8 @@ func (x *Executor) Run(ctx context.Context, c Invocation) (Output, error) {
 	}
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	var (
-		out Output
-		err error
-	)
+	var out Output
+	var err error
 	switch c.Tool.Kind {
 	case HTTP:
 		out, err = x.runHTTP(limited, c)

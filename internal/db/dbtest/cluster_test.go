@@ -129,7 +129,7 @@ func TestHelperUsesServer(t *testing.T) {
 	}
 	url := dbtest.URL(t)
 	fmt.Println(url, filepath.Dir(query(t, url, "SHOW data_directory")))
-	select {} // until killed
+	time.Sleep(time.Hour) // until killed; select {} alone would be a deadlock
 }
 
 func startCluster(t *testing.T) *dbtest.Cluster {

@@ -1,6 +1,7 @@
 package sentences
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -131,19 +132,14 @@ func startsLowercase(rest string) bool {
 
 // abbreviations don't end a sentence. They are in lowercase and without the last
 // full stop. Abbreviations that often end a sentence are not listed.
-var abbreviations = map[string]bool{
-	// English
-	"mr": true, "mrs": true, "ms": true, "dr": true, "prof": true, "st": true, "messrs": true, "rev": true, "hon": true, "gen": true, "col": true,
-	"capt": true, "lt": true, "sgt": true, "gov": true, "sen": true, "rep": true, "pres": true, "vs": true, "cf": true, "fig": true, "figs": true,
-	"vol": true, "ch": true, "sec": true, "approx": true, "dept": true, "ed": true, "eds": true, "mt": true, "ave": true, "viz": true, "al": true,
-	// German
-	"hr": true, "fr": true, "bzw": true, "ca": true, "nr": true, "str": true, "vgl": true, "inkl": true, "evtl": true, "ggf": true, "sog": true, "abb": true, "bspw": true,
-	// French, Spanish, Italian, Portuguese
-	"mme": true, "mlle": true, "mm": true, "sra": true, "srta": true, "ud": true, "uds": true, "sig": true, "dott": true, "dra": true, "núm": true, "pág": true,
-}
+var abbreviations = strings.Fields(`
+	mr mrs ms dr prof st messrs rev hon gen col capt lt sgt gov sen rep pres vs cf fig figs vol ch sec approx dept
+	ed eds mt ave viz al
+	hr fr bzw ca nr str vgl inkl evtl ggf sog abb bspw
+	mme mlle mm sra srta ud uds sig dott dra núm pág`) // English, German, and Romance languages
 
 // beforeNumbers are abbreviations only before a number.
-var beforeNumbers = map[string]bool{"no": true, "nos": true, "art": true, "p": true, "pp": true, "op": true, "abs": true, "nº": true}
+var beforeNumbers = []string{"no", "nos", "art", "p", "pp", "op", "abs", "nº"}
 
 const maxAbbreviation = 16
 
@@ -157,10 +153,10 @@ func isAbbreviation(word, rest string) bool {
 		return false
 	}
 	lower := strings.ToLower(word)
-	if first, _ := utf8.DecodeRuneInString(rest); beforeNumbers[lower] && unicode.IsDigit(first) {
+	if first, _ := utf8.DecodeRuneInString(rest); slices.Contains(beforeNumbers, lower) && unicode.IsDigit(first) {
 		return true
 	}
-	return abbreviations[lower] || isInitials(word)
+	return slices.Contains(abbreviations, lower) || isInitials(word)
 }
 
 // isInitials reports whether a word is single letters with full stops between
