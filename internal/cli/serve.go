@@ -111,7 +111,7 @@ Requests with test keys are free and answered by a simulator. Try it:
   curl %[1]s/v1/chat/completions \
     -H "Authorization: Bearer %[2]s" \
     -H "Content-Type: application/json" \
-    -d '{"model":"gpt-4o-mini","messages":[{"role":"user","content":"Hello!"}]}'
+    -d '{"model":"gpt-5.4-mini","messages":[{"role":"user","content":"Hello!"}]}'
 
 The API reference is at %[1]s/docs
 

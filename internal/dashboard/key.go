@@ -119,7 +119,7 @@ func (req *request) example(k *access.Key, secret string) string {
 
 func exampleCall(base, secret string) string {
 	return "curl " + base + "/v1/chat/completions \\\n  -H \"Authorization: Bearer " + secret + "\" \\\n  -H \"Content-Type: application/json\" \\\n" +
-		`  -d '{"model":"gpt-4o-mini","messages":[{"role":"user","content":"Hello!"}]}'`
+		`  -d '{"model":"gpt-5.4-mini","messages":[{"role":"user","content":"Hello!"}]}'`
 }
 
 type tokenRow struct {

@@ -19,6 +19,7 @@ package docs_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -34,20 +35,30 @@ import (
 // notRun lists the blocks that were only checked, or not even that.
 var notRun struct {
 	sync.Mutex
-	lines []string
+	lines map[string]string // by block
+	total int               // of all commands and programs
 }
 
 func listAsNotRun(b block, why string) {
 	notRun.Lock()
 	defer notRun.Unlock()
-	notRun.lines = append(notRun.lines, fmt.Sprintf("%s (%s): %s", b, b.language, why))
+	if notRun.lines == nil {
+		notRun.lines = map[string]string{}
+	}
+	notRun.lines[b.String()] = fmt.Sprintf("%s (%s): %s", b, b.language, why)
 }
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	slices.Sort(notRun.lines)
-	fmt.Printf("%d blocks were not run:\n", len(notRun.lines))
-	for _, line := range notRun.lines {
+	lines := slices.Sorted(maps.Values(notRun.lines))
+	checked := 0
+	for _, line := range lines {
+		if strings.Contains(line, "checked;") {
+			checked++
+		}
+	}
+	fmt.Printf("%d commands and programs: %d ran, %d were only checked, %d were neither:\n", notRun.total, notRun.total-len(lines), checked, len(lines)-checked)
+	for _, line := range lines {
 		fmt.Println("  " + line)
 	}
 	os.Exit(code)
@@ -83,12 +94,24 @@ func TestExamplesWorkAgainstFreshServer(t *testing.T) {
 			if b.language == "ts" && b.notRun == "" {
 				ts = append(ts, b)
 			}
+			if slices.Contains([]string{"sh", "ts", "python", "go", "ruby"}, b.language) {
+				notRun.total++
+			}
+			if b.title != "" && b.language != "yaml" && !isUsed(b, blocks) {
+				listAsNotRun(b, "checked; no command on the page runs it")
+			}
 		}
 	}
 	compiled := compileTypeScript(t, ts)
 	for _, page := range pages(t) {
 		t.Run(page, func(t *testing.T) { follow(t, byPage[page], up, compiled) })
 	}
+}
+
+// isUsed reports whether a command or another program on the page names a saved program.
+func isUsed(b block, blocks []block) bool {
+	name := strings.TrimSuffix(b.title, filepath.Ext(b.title))
+	return slices.ContainsFunc(blocks, func(other block) bool { return other.line != b.line && strings.Contains(other.text, name) })
 }
 
 // upstream stands for the model providers: a Turnpike whose simulator plays
