@@ -33,21 +33,10 @@ type converter struct {
 	started bool
 	last    bool // this is the last sample
 	ended   bool
-	out     []byte
-	err     error
+	output
 }
 
-func (c *converter) Read(p []byte) (int, error) {
-	if len(c.out) == 0 && c.err == nil {
-		c.fill()
-	}
-	if len(c.out) == 0 {
-		return 0, c.err
-	}
-	n := copy(p, c.out)
-	c.out = c.out[n:]
-	return n, nil
-}
+func (c *converter) Read(p []byte) (int, error) { return c.read(p, c.fill) }
 
 const convertAtOnce = 16 << 10
 

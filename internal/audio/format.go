@@ -62,42 +62,33 @@ func Header(f Format, size int64) []byte { return header(f, size, unknownSize-1)
 
 // header is Header with the largest size of a WAV file as a parameter.
 func header(f Format, size, most int64) []byte {
-	switch riff := size + headerSize - 8; {
+	name, riff, data := "RIFF", uint32(unknownSize), uint32(unknownSize)
+	var sizes []byte
+	switch total := size + headerSize - 8; {
 	case size < 0:
-		return appendHeader("RIFF", unknownSize, nil, f, unknownSize)
-	case riff > most:
-		return appendHeader("RF64", unknownSize, longSizes(f, size), f, unknownSize)
+	case total > most:
+		name, sizes = "RF64", longSizes(f, size)
 	default:
-		return appendHeader("RIFF", uint32(riff), nil, f, uint32(size))
+		riff, data = uint32(total), uint32(size)
 	}
-}
-
-func appendHeader(name string, riff uint32, sizes []byte, f Format, data uint32) []byte {
 	out := binary.LittleEndian.AppendUint32([]byte(name), riff)
-	out = append(out, "WAVE"...)
-	out = append(out, sizes...)
-	out = appendFormat(out, f)
-	out = append(out, "data"...)
-	return binary.LittleEndian.AppendUint32(out, data)
+	out = append(append(out, "WAVE"...), sizes...)
+	out, _ = binary.Append(append(out, "fmt "...), binary.LittleEndian, struct {
+		Size                 uint32
+		Encoding, Channels   uint16
+		Rate, BytesPerSecond uint32
+		Frame, Bits          uint16
+	}{16, encodingPCM, uint16(f.Channels), uint32(f.Rate), uint32(f.Rate * f.frame()), uint16(f.frame()), 16})
+	return binary.LittleEndian.AppendUint32(append(out, "data"...), data)
 }
 
 // longSizes returns the ds64 chunk: the sizes of the file and of the samples, the
 // number of samples, and an empty table of other chunks.
 func longSizes(f Format, size int64) []byte {
-	out := binary.LittleEndian.AppendUint32([]byte("ds64"), ds64Size)
-	out = binary.LittleEndian.AppendUint64(out, uint64(size+headerSize-8+8+ds64Size))
-	out = binary.LittleEndian.AppendUint64(out, uint64(size))
-	out = binary.LittleEndian.AppendUint64(out, uint64(size/int64(f.frame())))
-	return binary.LittleEndian.AppendUint32(out, 0)
-}
-
-func appendFormat(out []byte, f Format) []byte {
-	out = append(out, "fmt "...)
-	out = binary.LittleEndian.AppendUint32(out, 16)
-	out = binary.LittleEndian.AppendUint16(out, encodingPCM)
-	out = binary.LittleEndian.AppendUint16(out, uint16(f.Channels))
-	out = binary.LittleEndian.AppendUint32(out, uint32(f.Rate))
-	out = binary.LittleEndian.AppendUint32(out, uint32(f.Rate*f.frame()))
-	out = binary.LittleEndian.AppendUint16(out, uint16(f.frame()))
-	return binary.LittleEndian.AppendUint16(out, 16)
+	out, _ := binary.Append([]byte("ds64"), binary.LittleEndian, struct {
+		Size                uint32
+		File, Data, Samples int64
+		Table               uint32
+	}{ds64Size, size + headerSize - 8 + 8 + ds64Size, size, size / int64(f.frame()), 0})
+	return out
 }

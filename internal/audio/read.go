@@ -135,20 +135,28 @@ type samples struct {
 	left int64 // bytes of the file; negative if unknown
 	coding
 	raw   []byte // as read; at most an incomplete sample is left over
-	out   []byte // converted and not returned yet
-	err   error
 	space [8 << 10]byte
+	output
 }
 
-func (s *samples) Read(p []byte) (int, error) {
-	for len(s.out) == 0 && s.err == nil {
-		s.fill()
+func (s *samples) Read(p []byte) (int, error) { return s.read(p, s.fill) }
+
+// output is converted audio that wasn't returned yet, and the error that follows it.
+type output struct {
+	out []byte
+	err error
+}
+
+// read returns output. fill sets more if there is none.
+func (o *output) read(p []byte, fill func()) (int, error) {
+	for len(o.out) == 0 && o.err == nil {
+		fill()
 	}
-	if len(s.out) == 0 {
-		return 0, s.err
+	if len(o.out) == 0 {
+		return 0, o.err
 	}
-	n := copy(p, s.out)
-	s.out = s.out[n:]
+	n := copy(p, o.out)
+	o.out = o.out[n:]
 	return n, nil
 }
 

@@ -53,25 +53,15 @@ type Capabilities struct {
 
 // ParseCapabilities reads the names vision, tools, json_schema, reasoning, audio_input and
 // prompt_caching.
-func ParseCapabilities(names []string) (Capabilities, error) {
-	var c Capabilities
+func ParseCapabilities(names []string) (c Capabilities, err error) {
+	fields := map[string]*bool{"vision": &c.Vision, "tools": &c.Tools, "json_schema": &c.JSONSchema,
+		"reasoning": &c.Reasoning, "audio_input": &c.AudioInput, "prompt_caching": &c.PromptCaching}
 	for _, name := range names {
-		switch name {
-		case "vision":
-			c.Vision = true
-		case "tools":
-			c.Tools = true
-		case "json_schema":
-			c.JSONSchema = true
-		case "reasoning":
-			c.Reasoning = true
-		case "audio_input":
-			c.AudioInput = true
-		case "prompt_caching":
-			c.PromptCaching = true
-		default:
+		field := fields[name]
+		if field == nil {
 			return c, fmt.Errorf("%q is not a capability", name)
 		}
+		*field = true
 	}
 	return c, nil
 }
@@ -207,20 +197,12 @@ func (c *Catalog) Distinct(kinds ...Kind) []*Model {
 // Find returns a provider's model, or nil. A snapshot that the table doesn't have gets the facts
 // of its model.
 func (c *Catalog) Find(provider, id string) *Model {
-	exact := func(id string) *Model { return c.byKey[modelKey{provider, id}] }
-	if m := exact(id); m != nil {
-		return m
-	}
-	return snapshotOf(id, exact)
+	return find(id, func(id string) *Model { return c.byKey[modelKey{provider, id}] })
 }
 
 // Lookup is Find at the original vendor, or else at a host.
 func (c *Catalog) Lookup(id string) *Model {
-	exact := func(id string) *Model { return c.byID[id] }
-	if m := exact(id); m != nil {
-		return m
-	}
-	return snapshotOf(id, exact)
+	return find(id, func(id string) *Model { return c.byID[id] })
 }
 
 // HasProvider reports whether the table has models of a provider.

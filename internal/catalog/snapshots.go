@@ -7,8 +7,11 @@ import (
 	"turnpike/internal/catalog/table"
 )
 
-// snapshotOf returns the model of a snapshot under the snapshot's name, or nil.
-func snapshotOf(id string, known func(prefix string) *Model) *Model {
+// find returns a known model, or the model of a snapshot under the snapshot's name, or nil.
+func find(id string, known func(id string) *Model) *Model {
+	if m := known(id); m != nil {
+		return m
+	}
 	of, found := SnapshotOf(id, func(prefix string) bool { return known(prefix) != nil })
 	if !found {
 		return nil

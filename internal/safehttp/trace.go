@@ -54,13 +54,15 @@ func WithTrace(ctx context.Context) (context.Context, *Trace) {
 	t := &Trace{}
 	ctx = context.WithValue(ctx, traceKey{}, t)
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn:              func(string) { t.begin() },
-		DNSStart:             func(httptrace.DNSStartInfo) { t.whileDialing(t.startLookup) },
-		DNSDone:              func(httptrace.DNSDoneInfo) { t.whileDialing(t.endLookup) },
+		GetConn: func(string) { t.begin() },
+		DNSStart: func(httptrace.DNSStartInfo) {
+			t.whileDialing(func() { t.stage, t.lookupStart = resolving, time.Now() })
+		},
+		DNSDone:              func(httptrace.DNSDoneInfo) { t.whileDialing(func() { t.timings.DNS = since(t.lookupStart) }) },
 		ConnectStart:         func(_, addr string) { t.whileDialing(func() { t.startConnect(addr) }) },
 		ConnectDone:          func(_, addr string, err error) { t.whileDialing(func() { t.endConnect(addr, err) }) },
-		TLSHandshakeStart:    func() { t.whileDialing(t.startHandshake) },
-		TLSHandshakeDone:     func(tls.ConnectionState, error) { t.whileDialing(t.endHandshake) },
+		TLSHandshakeStart:    func() { t.whileDialing(func() { t.stage, t.handshakeStart = handshaking, time.Now() }) },
+		TLSHandshakeDone:     func(tls.ConnectionState, error) { t.whileDialing(func() { t.timings.TLS = since(t.handshakeStart) }) },
 		GotConn:              t.gotConn,
 		GotFirstResponseByte: t.firstByte,
 	}), t
@@ -101,10 +103,6 @@ func (t *Trace) whileDialing(step func()) {
 	}
 }
 
-func (t *Trace) startLookup() { t.stage, t.lookupStart = resolving, time.Now() }
-
-func (t *Trace) endLookup() { t.timings.DNS = since(t.lookupStart) }
-
 func (t *Trace) startConnect(addr string) {
 	t.stage, t.timings.Address = connecting, addr
 	if t.connectStart.IsZero() {
@@ -128,10 +126,6 @@ func (t *Trace) endConnect(addr string, err error) {
 	t.connected = err == nil
 	t.timings.Connect = since(t.connectStart)
 }
-
-func (t *Trace) startHandshake() { t.stage, t.handshakeStart = handshaking, time.Now() }
-
-func (t *Trace) endHandshake() { t.timings.TLS = since(t.handshakeStart) }
 
 func (t *Trace) gotConn(info httptrace.GotConnInfo) {
 	t.mu.Lock()

@@ -14,7 +14,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
 	"time"
 
@@ -59,9 +58,6 @@ func convert(source []byte) ([]byte, error) {
 	for i := range t.Models {
 		row := &t.Models[i]
 		normalize(row)
-		if err := check(*row); err != nil {
-			return nil, fmt.Errorf("%s at %s: %w", row.ID, row.Provider, err)
-		}
 		if i > 0 && t.Models[i-1].Provider == row.Provider && t.Models[i-1].ID == row.ID {
 			return nil, fmt.Errorf("duplicate model %s at %s", row.ID, row.Provider)
 		}
@@ -77,41 +73,6 @@ func normalize(row *table.Row) {
 		row.USD.CacheWrite = ""
 	}
 	slices.Sort(row.Capabilities)
-}
-
-var (
-	kinds        = []string{"chat", "embedding", "image", "video", "speech"}
-	capabilities = []string{"vision", "tools", "json_schema", "reasoning", "audio_input", "prompt_caching"}
-	decimal      = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
-)
-
-func check(row table.Row) error {
-	if row.Provider == "" || row.ID == "" {
-		return errors.New("provider or id is missing")
-	}
-	if !slices.Contains(kinds, row.Kind) {
-		return fmt.Errorf("kind %q is not one of %v", row.Kind, kinds)
-	}
-	for _, c := range row.Capabilities {
-		if !slices.Contains(capabilities, c) {
-			return fmt.Errorf("capability %q is not one of %v", c, capabilities)
-		}
-	}
-	u := row.USD
-	for _, price := range []string{u.Input, u.Output, u.CachedInput, u.CacheWrite, u.PerImage, u.PerSecond, u.PerCharacter} {
-		if price != "" && !decimal.MatchString(price) {
-			return fmt.Errorf("price %q is not a plain decimal number", price)
-		}
-	}
-	if row.ContextWindow < 0 || row.MaxOutputTokens < 0 {
-		return errors.New("negative number of tokens")
-	}
-	if row.DeprecatedOn != "" {
-		if _, err := time.Parse(time.DateOnly, row.DeprecatedOn); err != nil {
-			return fmt.Errorf("deprecated_on: %w", err)
-		}
-	}
-	return nil
 }
 
 // encode writes one model per line.

@@ -1,6 +1,9 @@
 package table
 
-import "time"
+import (
+	"strconv"
+	"time"
+)
 
 // stamps are the date formats in names of snapshots:
 // -2024-08-06, -20240806, -0613 (June 13th), -2407 (July 2024), -09-2025, -06-17.
@@ -10,7 +13,8 @@ var stamps = []string{"2006-01-02", "20060102", "0102", "0601", "01-2006", "01-0
 // shorter number is a version: claude-sonnet-5-1 is another model than claude-sonnet-5.
 func IsStamp(suffix string) bool {
 	if len(suffix) == 3 {
-		return suffix[0] == '0' && isDigit(suffix[1]) && isDigit(suffix[2])
+		_, err := strconv.Atoi(suffix)
+		return err == nil && suffix[0] == '0'
 	}
 	for _, layout := range stamps {
 		if len(suffix) != len(layout) {
@@ -33,5 +37,3 @@ func Day(stamp string) time.Time {
 	}
 	return time.Time{}
 }
-
-func isDigit(c byte) bool { return '0' <= c && c <= '9' }

@@ -7,6 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/fault"
+	"turnpike/internal/openai"
 )
 
 var lenient = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
@@ -26,7 +27,9 @@ type choice struct {
 	Message      choiceMessage `json:"message"`
 	Delta        choiceMessage `json:"delta"`
 	FinishReason text          `json:"finish_reason"`
-	Logprobs     *chatLogprobs `json:"logprobs"`
+	Logprobs     struct {
+		Content []openai.Logprob `json:"content"`
+	} `json:"logprobs"`
 }
 
 type choiceMessage struct {
@@ -42,23 +45,6 @@ type chatCall struct {
 		Name      text       `json:"name"`
 		Arguments jsonSource `json:"arguments"`
 	} `json:"function"`
-}
-
-type chatLogprobs struct {
-	Content []logprob `json:"content"`
-}
-
-type logprob struct {
-	Token       string       `json:"token"`
-	Logprob     float64      `json:"logprob"`
-	Bytes       []int64      `json:"bytes"`
-	TopLogprobs []topLogprob `json:"top_logprobs"`
-}
-
-type topLogprob struct {
-	Token   string  `json:"token"`
-	Logprob float64 `json:"logprob"`
-	Bytes   []int64 `json:"bytes"`
 }
 
 type chatUsage struct {
@@ -103,13 +89,6 @@ func (c *completion) firstChoice() *choice {
 		}
 	}
 	return nil
-}
-
-func (c *choice) logprobs() []logprob {
-	if c.Logprobs == nil {
-		return nil
-	}
-	return c.Logprobs.Content
 }
 
 // text is a string. An array of parts, as in Mistral's content, is joined; other types are empty.

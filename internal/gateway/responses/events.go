@@ -3,6 +3,8 @@ package responses
 import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/openai"
 )
 
 // Event is a server-sent event: its name and the JSON of its data.
@@ -13,24 +15,24 @@ type Event struct {
 
 // event is the data of an event. Which fields are set depends on the type.
 type event struct {
-	Type           string         `json:"type"`
-	SequenceNumber int            `json:"sequence_number"`
-	Response       *response      `json:"response,omitzero"`
-	ItemID         string         `json:"item_id,omitzero"`
-	OutputIndex    *int           `json:"output_index,omitzero"`
-	ContentIndex   *int           `json:"content_index,omitzero"`
-	Item           *outputItem    `json:"item,omitzero"`
-	Part           *outputPart    `json:"part,omitzero"`
-	Delta          *string        `json:"delta,omitzero"`
-	Text           *string        `json:"text,omitzero"`
-	Refusal        *string        `json:"refusal,omitzero"`
-	Logprobs       []logprob      `json:"logprobs,omitzero"`
-	Name           *string        `json:"name,omitzero"`
-	Arguments      *string        `json:"arguments,omitzero"`
-	Code           string         `json:"code,omitzero"`
-	Message        string         `json:"message,omitzero"`
-	Param          jsontext.Value `json:"param,omitzero"` // always null
-	Error          *errorObject   `json:"error,omitzero"`
+	Type           string           `json:"type"`
+	SequenceNumber int              `json:"sequence_number"`
+	Response       *response        `json:"response,omitzero"`
+	ItemID         string           `json:"item_id,omitzero"`
+	OutputIndex    *int             `json:"output_index,omitzero"`
+	ContentIndex   *int             `json:"content_index,omitzero"`
+	Item           *outputItem      `json:"item,omitzero"`
+	Part           *outputPart      `json:"part,omitzero"`
+	Delta          *string          `json:"delta,omitzero"`
+	Text           *string          `json:"text,omitzero"`
+	Refusal        *string          `json:"refusal,omitzero"`
+	Logprobs       []openai.Logprob `json:"logprobs,omitzero"`
+	Name           *string          `json:"name,omitzero"`
+	Arguments      *string          `json:"arguments,omitzero"`
+	Code           string           `json:"code,omitzero"`
+	Message        string           `json:"message,omitzero"`
+	Param          jsontext.Value   `json:"param,omitzero"` // always null
+	Error          *errorObject     `json:"error,omitzero"`
 }
 
 // errorObject repeats the fields of an error event, because the official clients
@@ -64,9 +66,9 @@ func (s *Stream) sendPart(item *streamItem, e event) {
 }
 
 // notNil returns the log probabilities as an array that is never omitted.
-func notNil(logprobs []logprob) []logprob {
+func notNil(logprobs []openai.Logprob) []openai.Logprob {
 	if logprobs == nil {
-		return []logprob{}
+		return []openai.Logprob{}
 	}
 	return logprobs
 }

@@ -110,18 +110,11 @@ func (c *conversation) addMessage(i *item, at string) error {
 	default:
 		return fault.Invalid(at+".role", "%s.role must be user, assistant, system or developer.", at)
 	}
-	parts, err := chatParts(&i.Content, at+".content", i.Role == "user")
+	parts, err := chatParts(&i.Content, at+".content", i.Role)
 	if err != nil {
 		return err
 	}
-	if i.Role != "assistant" {
-		for k := range parts {
-			if parts[k].Type == "refusal" {
-				here := at + ".content[" + strconv.Itoa(k) + "].type"
-				return fault.Invalid(here, "%s refusal is only allowed in a message of the assistant.", here)
-			}
-		}
-	} else if last := c.lastAssistant(); last != nil && len(last.ToolCalls) > 0 && len(last.results) == 0 {
+	if last := c.lastAssistant(); i.Role == "assistant" && last != nil && len(last.ToolCalls) > 0 && len(last.results) == 0 {
 		last.parts = append(last.parts, parts...) // nothing may come between a call and its result
 		return nil
 	}
@@ -172,7 +165,7 @@ func (c *conversation) addResult(i *item, at string) error {
 	output := []openai.Part{openai.TextPart("")} // an empty array is the output of a function without a result
 	if !isEmptyArray(&i.Output) {
 		var err error
-		if output, err = chatParts(&i.Output, at+".output", true); err != nil {
+		if output, err = chatParts(&i.Output, at+".output", "tool"); err != nil {
 			return err
 		}
 	}
@@ -181,13 +174,9 @@ func (c *conversation) addResult(i *item, at string) error {
 	call.turn.hasResult[call.index] = true
 	var text, media []openai.Part
 	for k := range output {
-		switch {
-		case output[k].Type == "refusal":
-			here := at + ".output[" + strconv.Itoa(k) + "].type"
-			return fault.Invalid(here, "%s must be input_text, input_image or input_file.", here)
-		case isMedia(&output[k]):
+		if isMedia(&output[k]) {
 			media = append(media, output[k])
-		default:
+		} else {
 			text = append(text, output[k])
 		}
 	}

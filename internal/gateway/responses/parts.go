@@ -51,8 +51,9 @@ func isEmptyArray(c *content) bool {
 	return c.Kind == jsontext.KindBeginArray && len(c.Value) == 0
 }
 
-// chatParts translates a content. Images, files and audio are allowed only if media is true.
-func chatParts(c *content, at string, media bool) ([]openai.Part, error) {
+// chatParts translates the content of a message. Only users and tools send images, files and audio,
+// and only the assistant refuses.
+func chatParts(c *content, at, role string) ([]openai.Part, error) {
 	switch c.Kind {
 	case jsontext.KindString:
 		return []openai.Part{openai.TextPart(c.Text)}, nil
@@ -67,7 +68,10 @@ func chatParts(c *content, at string, media bool) ([]openai.Part, error) {
 			if err != nil {
 				return nil, err
 			}
-			if isMedia(&p) && !media {
+			if p.Type == "refusal" && role != "assistant" {
+				return nil, fault.Invalid(here+".type", "%s.type refusal is only allowed in a message of the assistant.", here)
+			}
+			if isMedia(&p) && role != "user" && role != "tool" {
 				return nil, fault.Invalid(here+".type", "%s.type must be a text type. Images, files and audio are only allowed in a message of the user.", here)
 			}
 			out = append(out, p)

@@ -16,24 +16,14 @@ import (
 )
 
 type request struct {
+	settings
 	Model             *string               `json:"model"`
 	Input             input                 `json:"input"`
-	Instructions      *string               `json:"instructions"`
 	Tools             []tool                `json:"tools"`
-	ToolChoice        toolChoice            `json:"tool_choice"`
 	ParallelToolCalls *bool                 `json:"parallel_tool_calls"`
-	Temperature       *float64              `json:"temperature"`
-	TopP              *float64              `json:"top_p"`
 	TopLogprobs       *int64                `json:"top_logprobs"`
-	MaxOutputTokens   *int64                `json:"max_output_tokens"`
-	MaxToolCalls      *int64                `json:"max_tool_calls"` // limits hosted tools, which are not supported
 	Text              *textSettings         `json:"text"`
 	Reasoning         *reasoning            `json:"reasoning"`
-	Metadata          jsontext.Value        `json:"metadata"`
-	User              *string               `json:"user"`
-	SafetyIdentifier  *string               `json:"safety_identifier"`
-	PromptCacheKey    *string               `json:"prompt_cache_key"`
-	ServiceTier       *string               `json:"service_tier"`
 	Store             *bool                 `json:"store"`
 	Truncation        *string               `json:"truncation"`
 	Include           []string              `json:"include"`
@@ -46,26 +36,23 @@ type request struct {
 	// unknown ones.
 	ClientMetadata jsontext.Value `json:"client_metadata"`
 
-	// These refer to state that a server would have to store.
-	PreviousResponseID jsontext.Value `json:"previous_response_id"`
-	Conversation       jsontext.Value `json:"conversation"`
-	Prompt             jsontext.Value `json:"prompt"`
-	ContextManagement  jsontext.Value `json:"context_management"`
+	// Extra holds all other fields, which are forwarded unchanged unless they are unsupported.
+	Extra map[string]jsontext.Value `json:",embed"`
+}
 
-	// These are fields of chat completions with another name in the Responses API.
-	Messages            jsontext.Value `json:"messages"`
-	ResponseFormat      jsontext.Value `json:"response_format"`
-	ReasoningEffort     jsontext.Value `json:"reasoning_effort"`
-	Verbosity           jsontext.Value `json:"verbosity"`
-	MaxTokens           jsontext.Value `json:"max_tokens"`
-	MaxCompletionTokens jsontext.Value `json:"max_completion_tokens"`
-	Logprobs            jsontext.Value `json:"logprobs"`
-	Functions           jsontext.Value `json:"functions"`
-	FunctionCall        jsontext.Value `json:"function_call"`
-	Audio               jsontext.Value `json:"audio"`
-
-	// Extra holds all other fields, which are forwarded unchanged.
-	Extra jsontext.Value `json:",embed"`
+// settings are the fields of a request that its response repeats.
+type settings struct {
+	Instructions     *string        `json:"instructions"`
+	MaxOutputTokens  *int64         `json:"max_output_tokens"`
+	MaxToolCalls     *int64         `json:"max_tool_calls"` // limits hosted tools, which are not supported
+	Metadata         jsontext.Value `json:"metadata"`
+	PromptCacheKey   *string        `json:"prompt_cache_key"`
+	SafetyIdentifier *string        `json:"safety_identifier"`
+	ServiceTier      *string        `json:"service_tier"`
+	Temperature      *float64       `json:"temperature"`
+	ToolChoice       toolChoice     `json:"tool_choice"`
+	TopP             *float64       `json:"top_p"`
+	User             *string        `json:"user"`
 }
 
 type reasoning struct {
@@ -83,6 +70,25 @@ func value(s *string) string {
 	return *s
 }
 
+// unsupported are fields that refer to state that a server would have to store, and fields of chat
+// completions that have another name in the Responses API.
+var unsupported = []struct{ name, hint, replacement string }{
+	{"previous_response_id", "responses are not stored. Send the whole conversation in input.", ""},
+	{"conversation", "conversations are not stored. Send the whole conversation in input.", ""},
+	{"prompt", "prompts are not stored. Send its text in instructions or input.", ""},
+	{"context_management", "the input is forwarded unchanged. Shorten it yourself.", ""},
+	{"audio", "responses are text. For audio, use POST /v1/chat/completions.", ""},
+	{"messages", "", "input"},
+	{"response_format", "", "text.format"},
+	{"reasoning_effort", "", "reasoning.effort"},
+	{"verbosity", "", "text.verbosity"},
+	{"max_tokens", "", "max_output_tokens"},
+	{"max_completion_tokens", "", "max_output_tokens"},
+	{"logprobs", "", `include: ["message.output_text.logprobs"]`},
+	{"functions", "", "tools"},
+	{"function_call", "", "tool_choice"},
+}
+
 func (in *request) rejectUnsupported() error {
 	if in.Background {
 		return fault.Invalid("background", "background true is not supported: responses are not stored. Omit it, and read or stream the response.")
@@ -90,38 +96,14 @@ func (in *request) rejectUnsupported() error {
 	if in.N != nil && *in.N != 1 {
 		return fault.Invalid("n", "n must be 1 or absent. For another response, repeat the request.")
 	}
-	for _, f := range []struct {
-		name  string
-		value jsontext.Value
-		hint  string
-	}{
-		{"previous_response_id", in.PreviousResponseID, "responses are not stored. Send the whole conversation in input."},
-		{"conversation", in.Conversation, "conversations are not stored. Send the whole conversation in input."},
-		{"prompt", in.Prompt, "prompts are not stored. Send its text in instructions or input."},
-		{"context_management", in.ContextManagement, "the input is forwarded unchanged. Shorten it yourself."},
-		{"audio", in.Audio, "responses are text. For audio, use POST /v1/chat/completions."},
-	} {
-		if isSet(f.value) {
-			return fault.Invalid(f.name, "%s is not supported: %s", f.name, f.hint)
-		}
-	}
-	for _, f := range []struct {
-		name        string
-		value       jsontext.Value
-		replacement string
-	}{
-		{"messages", in.Messages, "input"},
-		{"response_format", in.ResponseFormat, "text.format"},
-		{"reasoning_effort", in.ReasoningEffort, "reasoning.effort"},
-		{"verbosity", in.Verbosity, "text.verbosity"},
-		{"max_tokens", in.MaxTokens, "max_output_tokens"},
-		{"max_completion_tokens", in.MaxCompletionTokens, "max_output_tokens"},
-		{"logprobs", in.Logprobs, `include: ["message.output_text.logprobs"]`},
-		{"functions", in.Functions, "tools"},
-		{"function_call", in.FunctionCall, "tool_choice"},
-	} {
-		if isSet(f.value) {
+	for _, f := range unsupported {
+		switch {
+		case !isSet(in.Extra[f.name]):
+			delete(in.Extra, f.name)
+		case f.replacement != "":
 			return fault.Param(fault.UnknownParameter, f.name, "%s belongs to chat completions. Use %s instead.", f.name, f.replacement)
+		default:
+			return fault.Invalid(f.name, "%s is not supported: %s", f.name, f.hint)
 		}
 	}
 	return nil
@@ -251,7 +233,13 @@ type Request struct {
 	origins []origin // of the chat messages, for TranslateFault
 }
 
-var requestNames = jsonbody.NamesOf[request]()
+var requestNames = func() jsonbody.Names {
+	names := jsonbody.NamesOf[request]()
+	for _, f := range unsupported {
+		names[f.name] = nil
+	}
+	return names
+}()
 
 // ToChat translates a Responses request. Errors name the field as in the request.
 func ToChat(body []byte) (*Request, error) {
@@ -259,10 +247,11 @@ func ToChat(body []byte) (*Request, error) {
 	if err := jsonbody.DecodeForwarded(body, in, requestNames); err != nil {
 		return nil, err
 	}
-	out := &openai.ChatRequest{Model: value(in.Model), Extra: in.Extra}
+	out := &openai.ChatRequest{Model: value(in.Model)}
 	if err := cmp.Or(in.rejectUnsupported(), in.copySettings(out), in.translateTools(out), in.translateText(out)); err != nil {
 		return nil, err
 	}
+	out.Extra, _ = json.Marshal(in.Extra, json.Deterministic(true)) // it was JSON
 	messages, err := in.messages()
 	if err != nil {
 		return nil, err

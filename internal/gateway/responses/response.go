@@ -1,6 +1,7 @@
 package responses
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/fault"
+	"turnpike/internal/openai"
 )
 
 // The values of status.
@@ -22,6 +24,7 @@ const (
 
 // response is the response object. Half of it repeats the request.
 type response struct {
+	settings
 	ID                 string             `json:"id"`
 	Object             string             `json:"object"`
 	CreatedAt          int64              `json:"created_at"`
@@ -29,28 +32,17 @@ type response struct {
 	Background         bool               `json:"background"`
 	Error              *responseError     `json:"error"`
 	IncompleteDetails  *incompleteDetails `json:"incomplete_details"`
-	Instructions       *string            `json:"instructions"`
-	MaxOutputTokens    *int64             `json:"max_output_tokens"`
-	MaxToolCalls       *int64             `json:"max_tool_calls"`
 	Model              string             `json:"model"`
 	Output             []outputItem       `json:"output"`
 	ParallelToolCalls  bool               `json:"parallel_tool_calls"`
 	PreviousResponseID *string            `json:"previous_response_id"`
-	PromptCacheKey     *string            `json:"prompt_cache_key"`
 	Reasoning          reasoningEcho      `json:"reasoning"`
-	SafetyIdentifier   *string            `json:"safety_identifier"`
-	ServiceTier        *string            `json:"service_tier"`
 	Store              bool               `json:"store"`
-	Temperature        *float64           `json:"temperature"`
 	Text               textSettings       `json:"text"`
-	ToolChoice         toolChoice         `json:"tool_choice"`
 	Tools              []toolEcho         `json:"tools"`
 	TopLogprobs        int64              `json:"top_logprobs"`
-	TopP               *float64           `json:"top_p"`
 	Truncation         string             `json:"truncation"`
 	Usage              *usage             `json:"usage"`
-	User               *string            `json:"user"`
-	Metadata           jsontext.Value     `json:"metadata"`
 }
 
 type responseError struct {
@@ -87,11 +79,11 @@ type outputItem struct {
 }
 
 type outputPart struct {
-	Type        string     `json:"type"`
-	Annotations []struct{} `json:"annotations,omitzero"` // always empty
-	Logprobs    []logprob  `json:"logprobs,omitzero"`
-	Text        *string    `json:"text,omitzero"`
-	Refusal     *string    `json:"refusal,omitzero"`
+	Type        string           `json:"type"`
+	Annotations []struct{}       `json:"annotations,omitzero"` // always empty
+	Logprobs    []openai.Logprob `json:"logprobs,omitzero"`
+	Text        *string          `json:"text,omitzero"`
+	Refusal     *string          `json:"refusal,omitzero"`
 }
 
 func messageItem(id, status string, parts []outputPart) outputItem {
@@ -105,7 +97,7 @@ func callItem(id, status, callID, name, arguments string) outputItem {
 	return outputItem{ID: id, Type: "function_call", Status: status, CallID: callID, Name: &name, Arguments: &arguments}
 }
 
-func textOutput(text string, logprobs []logprob) outputPart {
+func textOutput(text string, logprobs []openai.Logprob) outputPart {
 	return outputPart{Type: "output_text", Annotations: []struct{}{}, Logprobs: notNil(logprobs), Text: &text}
 }
 
@@ -148,28 +140,15 @@ func (u *chatUsage) response() *usage {
 func (r *Request) newResponse(of *completion) *response {
 	in := r.in
 	out := &response{
+		settings:          in.settings,
 		ID:                "resp_" + r.suffix(string(of.ID)),
 		Object:            "response",
 		CreatedAt:         int64(of.Created),
 		Status:            inProgress,
-		Instructions:      in.Instructions,
-		MaxOutputTokens:   in.MaxOutputTokens,
-		MaxToolCalls:      in.MaxToolCalls,
-		Model:             string(of.Model),
+		Model:             cmp.Or(string(of.Model), r.Model),
 		ParallelToolCalls: in.ParallelToolCalls == nil || *in.ParallelToolCalls,
-		PromptCacheKey:    in.PromptCacheKey,
-		SafetyIdentifier:  in.SafetyIdentifier,
-		ServiceTier:       in.ServiceTier,
-		Temperature:       in.Temperature,
 		Text:              textSettings{Format: &textFormat{Type: "text"}},
-		ToolChoice:        in.ToolChoice,
-		TopP:              in.TopP,
 		Truncation:        "disabled",
-		User:              in.User,
-		Metadata:          jsontext.Value("{}"),
-	}
-	if out.Model == "" {
-		out.Model = r.Model
 	}
 	if out.ToolChoice.IsNull() {
 		out.ToolChoice = toolChoice{Kind: jsontext.KindString, Text: "auto"}
@@ -186,8 +165,8 @@ func (r *Request) newResponse(of *completion) *response {
 	if in.TopLogprobs != nil {
 		out.TopLogprobs = *in.TopLogprobs
 	}
-	if isSet(in.Metadata) {
-		out.Metadata = in.Metadata
+	if !isSet(in.Metadata) {
+		out.Metadata = jsontext.Value("{}")
 	}
 	for _, t := range in.Tools {
 		out.Tools = append(out.Tools, toolEcho{
@@ -262,7 +241,7 @@ func (r *Request) ToResponse(completion []byte) ([]byte, error) {
 func (r *response) addOutput(c *choice) {
 	var parts []outputPart
 	if c.Message.Content != "" {
-		parts = append(parts, textOutput(string(c.Message.Content), c.logprobs()))
+		parts = append(parts, textOutput(string(c.Message.Content), c.Logprobs.Content))
 	}
 	if c.Message.Refusal != "" {
 		parts = append(parts, refusalOutput(string(c.Message.Refusal)))
@@ -272,10 +251,7 @@ func (r *response) addOutput(c *choice) {
 	}
 	for _, call := range c.Message.ToolCalls {
 		n := len(r.Output)
-		callID := string(call.ID)
-		if callID == "" {
-			callID = itemID("call", r.ID, n)
-		}
+		callID := cmp.Or(string(call.ID), itemID("call", r.ID, n))
 		f := call.Function
 		r.Output = append(r.Output, callItem(itemID("fc", r.ID, n), completed, callID, string(f.Name), string(f.Arguments)))
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/fault"
+	"turnpike/internal/openai"
 )
 
 // Stream translates chunks of a chat completion to events of a response. It is not safe for
@@ -44,7 +45,7 @@ type streamItem struct {
 type streamPart struct {
 	refusal  bool
 	text     strings.Builder
-	logprobs []logprob
+	logprobs []openai.Logprob
 }
 
 // NewStream returns a stream for the response.
@@ -142,14 +143,14 @@ func (s *Stream) applyChoice(c *choice) {
 	if c.FinishReason != "" {
 		s.finish = c.FinishReason
 	}
-	s.appendText(string(c.Delta.Content), c.logprobs(), false)
+	s.appendText(string(c.Delta.Content), c.Logprobs.Content, false)
 	s.appendText(string(c.Delta.Refusal), nil, true)
 	for i := range c.Delta.ToolCalls {
 		s.appendCall(&c.Delta.ToolCalls[i], count(i))
 	}
 }
 
-func (s *Stream) appendText(delta string, logprobs []logprob, refusal bool) {
+func (s *Stream) appendText(delta string, logprobs []openai.Logprob, refusal bool) {
 	if delta == "" {
 		return
 	}

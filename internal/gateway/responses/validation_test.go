@@ -69,7 +69,7 @@ func TestInvalidRequestErrorNamesTheField(t *testing.T) {
 		{item(`{"type":"function_call_output","call_id":"c","output":"x"}`), invalid, "input[0].call_id", "no function_call before it"},
 		{item(call + `,{"type":"function_call_output","output":"x"}`), missing, "input[1].call_id", "function_call"},
 		{item(call + `,{"type":"function_call_output","call_id":"c"}`), missing, "input[1].output", "a string or an array"},
-		{item(call + `,{"type":"function_call_output","call_id":"c","output":[{"type":"refusal","refusal":"no"}]}`), invalid, "input[1].output[0].type", "input_text"},
+		{item(call + `,{"type":"function_call_output","call_id":"c","output":[{"type":"refusal","refusal":"no"}]}`), invalid, "input[1].output[0].type", "assistant"},
 		{with(`"instructions":["x"]`), invalid, "instructions", "a string"},
 		{with(`"previous_response_id":"resp_1"`), invalid, "previous_response_id", "not stored"},
 		{with(`"conversation":"conv_1"`), invalid, "conversation", "not stored"},

@@ -3,6 +3,7 @@
 package anthropic
 
 import (
+	"cmp"
 	"context"
 	"mime"
 	"net/http"
@@ -42,16 +43,10 @@ var _ providers.Provider = (*Provider)(nil)
 
 // New returns a provider.
 func New(o Options) *Provider {
-	if o.Name == "" {
-		o.Name = "anthropic"
-	}
-	if o.BaseURL == "" {
-		o.BaseURL = defaultBaseURL
-	}
-	base := strings.TrimSuffix(strings.TrimRight(o.BaseURL, "/"), "/v1")
+	base := strings.TrimRight(cmp.Or(o.BaseURL, defaultBaseURL), "/")
 	return &Provider{
-		name:   o.Name,
-		url:    base + "/v1/messages",
+		name:   cmp.Or(o.Name, "anthropic"),
+		url:    strings.TrimSuffix(base, "/v1") + "/v1/messages",
 		key:    o.Key,
 		client: o.Client,
 		now:    time.Now,

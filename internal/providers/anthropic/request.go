@@ -177,7 +177,7 @@ func (b *builder) setThinking() error {
 		if b.model.hidesThinking() {
 			b.out.Thinking.Display = "summarized"
 		}
-	case b.model.budget() && b.out.MaxTokens >= 2*minBudget && !b.endsWithToolResult() && !b.endsWithAssistant():
+	case b.model.budget() && b.out.MaxTokens >= 2*minBudget && b.canThink():
 		budget := int64(share * float64(b.out.MaxTokens))
 		b.out.Thinking = &thinking{Type: "enabled", BudgetTokens: max(budget, minBudget)}
 	}
@@ -213,17 +213,12 @@ func (b *builder) disableThinking() {
 	}
 }
 
-// endsWithToolResult reports whether the conversation ends with tool results. A model with a budget
-// then requires its signed thinking from before the call, which OpenAI's format can't carry.
-func (b *builder) endsWithToolResult() bool {
+// canThink reports whether a model with a budget may think before the end of the conversation. After
+// tool results it requires its signed thinking from before the call, which OpenAI's format can't
+// carry, and it can't think while it continues its own message.
+func (b *builder) canThink() bool {
 	last := b.out.Messages[len(b.out.Messages)-1]
-	return last.Content[0].Type == "tool_result"
-}
-
-// endsWithAssistant reports whether the model shall continue its own message,
-// which it can't do while it thinks.
-func (b *builder) endsWithAssistant() bool {
-	return b.out.Messages[len(b.out.Messages)-1].Role == "assistant"
+	return last.Role != "assistant" && last.Content[0].Type != "tool_result"
 }
 
 func (b *builder) outputConfig() *outputConfig {

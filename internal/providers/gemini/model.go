@@ -62,66 +62,54 @@ type thinkingConfig struct {
 	Level           string `json:"thinkingLevel,omitzero"`
 }
 
-// Thinking budgets in tokens, as in Google's own OpenAI-compatible API. 2.5 Pro
-// can't think less than minBudgetPro.
-const (
-	budgetLow    = 1024
-	budgetMedium = 8192
-	budgetHigh   = 24576
-	minBudgetPro = 128
-)
+// efforts are the thinking budgets in tokens, as in Google's own OpenAI-compatible API, and the
+// levels that replace them from version 3 on, by reasoning_effort.
+var efforts = map[string]struct {
+	budget int64
+	level  string
+}{
+	"none":    {0, "MINIMAL"}, // from version 3 on thinking can't be turned off
+	"minimal": {1024, "MINIMAL"},
+	"low":     {1024, "LOW"},
+	"medium":  {8192, "MEDIUM"},
+	"high":    {24576, "HIGH"},
+	"xhigh":   {24576, "HIGH"},
+}
+
+// minBudgetPro is the least that 2.5 Pro can think.
+const minBudgetPro = 128
 
 // thinking translates reasoning_effort. It returns nil for models that aren't known to think.
 func (m model) thinking(effort string) (*thinkingConfig, error) {
 	if effort == "" {
 		return nil, nil
 	}
-	if !slices.Contains([]string{"none", "minimal", "low", "medium", "high", "xhigh"}, effort) {
+	wanted, known := efforts[effort]
+	if !known {
 		return nil, fault.Invalid("reasoning_effort", "reasoning_effort must be none, minimal, low, medium, high or xhigh.")
 	}
 	c := &thinkingConfig{IncludeThoughts: effort != "none"}
 	switch {
 	case m.version >= 3:
-		c.Level = m.level(effort)
+		c.Level = m.nearestLevel(wanted.level)
 	case m.version >= 2.5 || m.latest: // later versions accept a budget too
-		c.Budget = new(m.budget(effort))
+		if m.pro {
+			wanted.budget = max(wanted.budget, minBudgetPro)
+		}
+		c.Budget = &wanted.budget
 	default:
 		return nil, nil
 	}
 	return c, nil
 }
 
-func (m model) budget(effort string) int64 {
-	switch effort {
-	case "none":
-		if m.pro {
-			return minBudgetPro
-		}
-		return 0
-	case "minimal", "low":
-		return budgetLow
-	case "medium":
-		return budgetMedium
-	}
-	return budgetHigh
-}
-
-// level returns the model's nearest level. From version 3 on thinking can't be
-// turned off. Pro has no minimal level, and 3.0 Pro no medium one.
-func (m model) level(effort string) string {
-	switch effort {
-	case "none", "minimal":
-		if m.pro {
-			return "LOW"
-		}
-		return "MINIMAL"
-	case "low":
+// nearestLevel returns the level that the model has: Pro has no minimal level, and 3.0 Pro no medium one.
+func (m model) nearestLevel(level string) string {
+	switch {
+	case m.pro && level == "MINIMAL":
 		return "LOW"
-	case "medium":
-		if m.pro && m.version < 3.1 {
-			return "HIGH"
-		}
-		return "MEDIUM"
+	case m.pro && m.version < 3.1 && level == "MEDIUM":
+		return "HIGH"
 	}
-	return "HIGH"
+	return level
 }

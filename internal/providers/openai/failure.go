@@ -48,7 +48,17 @@ func explainMedia(f *providers.Failure, body []byte) string {
 
 // findError finds an error in an object, in the forms that servers use.
 func findError(o *object) (apiError, bool) {
-	value := o.get("error")
+	if e, ok := errorIn(o.get("error")); ok {
+		return e, true
+	}
+	if text(o.get("object")) == "error" { // Mistral's and older vLLM's: the object itself
+		return readError(o), true
+	}
+	return apiError{}, false
+}
+
+// errorIn reads the value of "error".
+func errorIn(value jsontext.Value) (apiError, bool) {
 	switch value.Kind() {
 	case '{':
 		var e object
@@ -58,9 +68,6 @@ func findError(o *object) (apiError, bool) {
 		return readError(&e), len(e.members) > 0
 	case '"': // Ollama's
 		return apiError{message: text(value)}, text(value) != ""
-	}
-	if text(o.get("object")) == "error" { // Mistral's and older vLLM's: the object itself
-		return readError(o), true
 	}
 	return apiError{}, false
 }
@@ -103,11 +110,7 @@ func (e apiError) failure(status int, secrets []string) *providers.Failure {
 // mediaFailure returns the failure for an error object in a response, or nil if
 // the value isn't one.
 func (p *Provider) mediaFailure(status int, value jsontext.Value) error {
-	var o object
-	if err := o.parse([]byte(`{"error":` + string(value) + `}`)); value == nil || err != nil {
-		return nil
-	}
-	e, failed := findError(&o)
+	e, failed := errorIn(value)
 	if !failed {
 		return nil
 	}

@@ -132,7 +132,11 @@ func (p *Provider) fetchImage(ctx context.Context, from string, limit int64) ([]
 		return nil, wire.ProtocolFailure("an image with neither data nor a URL")
 	}
 	for attempt := 0; ; attempt++ {
-		file, err := p.download(ctx, from, limit)
+		var file []byte
+		resp, err := p.client.Download(ctx, from, nil, nil)
+		if err == nil {
+			file, err = wire.ReadAtMost(resp, limit)
+		}
 		var f *providers.Failure
 		if !errors.As(err, &f) || f.Kind == providers.KindLocal || f.Kind == providers.KindProtocol {
 			return file, err
@@ -147,14 +151,6 @@ func (p *Provider) fetchImage(ctx context.Context, from string, limit int64) ([]
 			return nil, ctx.Err()
 		}
 	}
-}
-
-func (p *Provider) download(ctx context.Context, from string, limit int64) ([]byte, error) {
-	resp, err := p.client.Download(ctx, from, nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	return wire.ReadAtMost(resp, limit)
 }
 
 // readImageUsage returns the tokens, which not every model counts.

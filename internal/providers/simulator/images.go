@@ -14,7 +14,6 @@ import (
 	"image/png"
 	"strconv"
 	"strings"
-	"sync"
 
 	"turnpike/internal/fault"
 	"turnpike/internal/providers"
@@ -131,17 +130,7 @@ var imageFormats = map[string]imageFormat{
 	}},
 }
 
-// pngEncoder reuses its buffers, which are larger than a small image.
-var pngEncoder = &png.Encoder{CompressionLevel: png.BestSpeed, BufferPool: new(pngBuffers)}
-
-type pngBuffers struct{ pool sync.Pool }
-
-func (p *pngBuffers) Get() *png.EncoderBuffer {
-	b, _ := p.pool.Get().(*png.EncoderBuffer)
-	return b
-}
-
-func (p *pngBuffers) Put(b *png.EncoderBuffer) { p.pool.Put(b) }
+var pngEncoder = &png.Encoder{CompressionLevel: png.BestSpeed}
 
 func (f imageFormat) file(m image.Image) (providers.Image, error) {
 	var b bytes.Buffer

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"slices"
 	"time"
 
 	"turnpike/internal/fault"
@@ -97,13 +98,7 @@ func (s *Simulator) count(ctx context.Context, r *request, reply *reply, bodySiz
 
 // digest returns the seed of all IDs: equal requests get equal IDs.
 func digest(req *providers.ChatRequest) [sha256.Size]byte {
-	h := sha256.New()
-	h.Write([]byte(req.Model))
-	h.Write([]byte{0})
-	h.Write(req.Body)
-	var sum [sha256.Size]byte
-	h.Sum(sum[:0])
-	return sum
+	return sha256.Sum256(slices.Concat([]byte(req.Model), []byte{0}, req.Body))
 }
 
 // errCut ends a response that [[sim:cut]] truncates.

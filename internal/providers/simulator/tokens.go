@@ -79,16 +79,7 @@ func (c *counter) countContent(in *openai.Content) int {
 }
 
 // countJSON counts a document without white space, so that indentation is free.
-func (c *counter) countJSON(v jsontext.Value) int {
-	if len(v) == 0 {
-		return 0
-	}
-	v = v.Clone()
-	if v.Compact() != nil {
-		return 0 // impossible: it was part of a valid body
-	}
-	return c.count(string(v))
-}
+func (c *counter) countJSON(v jsontext.Value) int { return c.count(openai.Compact(v)) }
 
 const (
 	// maxCounted is the number of bytes of a request and its response that are counted exactly.

@@ -13,7 +13,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"turnpike/internal/fault"
 	"turnpike/internal/providers"
@@ -53,8 +52,11 @@ func (s *Simulator) StartVideo(ctx context.Context, req *providers.VideoRequest)
 	if m.status != 0 {
 		return "", m.requestedFault()
 	}
-	r := &videoSpec{started: s.now(), delay: m.delay, fail: m.fail, seconds: req.Seconds, size: size}
-	seed.Sum(r.seed[:0])
+	r := &videoSpec{
+		Started: s.now().UnixMilli(), Delay: uint32(m.delay.Milliseconds()), Fail: uint8(slices.Index(failureCodes, m.fail) + 1),
+		Seconds: uint8(req.Seconds), Width: uint16(size.width), Height: uint16(size.height),
+	}
+	seed.Sum(r.Seed[:0])
 	return r.id(), nil
 }
 
@@ -64,12 +66,12 @@ func (s *Simulator) PollVideo(_ context.Context, id string) (*providers.VideoSta
 	if err != nil {
 		return nil, err
 	}
-	elapsed := max(0, s.now().Sub(r.started))
+	elapsed, delay := max(0, s.now().UnixMilli()-r.Started), int64(r.Delay)
 	switch {
-	case elapsed < r.delay:
-		return &providers.VideoState{Progress: int(elapsed * 100 / r.delay)}, nil
-	case r.fail != "":
-		return &providers.VideoState{Failure: (&magic{param: "prompt", fail: r.fail}).failure()}, nil
+	case elapsed < delay:
+		return &providers.VideoState{Progress: int(elapsed * 100 / delay)}, nil
+	case r.Fail > 0:
+		return &providers.VideoState{Failure: (&magic{param: "prompt", fail: failureCodes[r.Fail-1]}).failure()}, nil
 	}
 	return &providers.VideoState{Done: true, Progress: 100}, nil
 }
@@ -89,9 +91,9 @@ func (s *Simulator) FetchVideo(ctx context.Context, id, variant string) (*provid
 	}
 	switch variant {
 	case "video":
-		return content("video/mp4", mp4.Encode(r.size.width, r.size.height, r.seconds)), nil
+		return content("video/mp4", mp4.Encode(int(r.Width), int(r.Height), int(r.Seconds))), nil
 	case "thumbnail":
-		return jpegContent(gradient(r.seed, r.size.width, r.size.height))
+		return jpegContent(gradient(r.Seed, int(r.Width), int(r.Height)))
 	case "spritesheet":
 		return jpegContent(spriteSheet(r))
 	}
@@ -110,13 +112,13 @@ const (
 )
 
 func spriteSheet(r *videoSpec) image.Image {
-	longer := max(r.size.width, r.size.height)
-	width, height := tileSide*r.size.width/longer, tileSide*r.size.height/longer
-	rows := (r.seconds + sheetColumns - 1) / sheetColumns
+	longer := int(max(r.Width, r.Height))
+	width, height := tileSide*int(r.Width)/longer, tileSide*int(r.Height)/longer
+	rows := (int(r.Seconds) + sheetColumns - 1) / sheetColumns
 	out := image.NewRGBA(image.Rect(0, 0, width*sheetColumns, height*rows))
-	for i := range r.seconds {
+	for i := range int(r.Seconds) {
 		at := image.Pt(i%sheetColumns*width, i/sheetColumns*height)
-		tile := gradient(sha256.Sum256(append(r.seed[:], byte(i))), width, height)
+		tile := gradient(sha256.Sum256(append(r.Seed[:], byte(i))), width, height)
 		draw.Draw(out, tile.Bounds().Add(at), tile, image.Point{}, draw.Src)
 	}
 	return out
@@ -134,13 +136,14 @@ func content(contentType string, data []byte) *providers.Content {
 	return &providers.Content{ContentType: contentType, Body: io.NopCloser(bytes.NewReader(data)), Size: int64(len(data))}
 }
 
+// videoSpec is encoded in the ID of a video.
 type videoSpec struct {
-	started time.Time
-	delay   time.Duration
-	fail    failureCode
-	seconds int
-	size    size
-	seed    [sha256.Size]byte
+	Started       int64  // Unix time in milliseconds
+	Delay         uint32 // in milliseconds
+	Fail          uint8  // position in failureCodes, from 1, or 0
+	Seconds       uint8
+	Width, Height uint16
+	Seed          [sha256.Size]byte
 }
 
 const videoIDPrefix = "simvideo_"
@@ -152,31 +155,20 @@ var failureCodes = []failureCode{
 
 // id encodes a spec. The checksum detects invalid IDs, not forged ones.
 func (r *videoSpec) id() string {
-	out := binary.BigEndian.AppendUint64(nil, uint64(r.started.UnixMilli()))
-	out = binary.BigEndian.AppendUint32(out, uint32(r.delay.Milliseconds()))
-	out = append(out, byte(slices.Index(failureCodes, r.fail)+1), byte(r.seconds))
-	out = binary.BigEndian.AppendUint16(out, uint16(r.size.width))
-	out = binary.BigEndian.AppendUint16(out, uint16(r.size.height))
-	out = append(out, r.seed[:]...)
+	out, _ := binary.Append(nil, binary.BigEndian, r) // it has a fixed size
 	out = binary.BigEndian.AppendUint32(out, crc32.ChecksumIEEE(out))
 	return videoIDPrefix + base64.RawURLEncoding.EncodeToString(out)
 }
 
 func parseVideoID(id string) (*videoSpec, error) {
 	r := new(videoSpec)
-	const length = 8 + 4 + 1 + 1 + 2 + 2 + len(r.seed) + 4
+	length := binary.Size(r)
 	text, ok := strings.CutPrefix(id, videoIDPrefix)
 	data, err := base64.RawURLEncoding.DecodeString(text)
-	if !ok || err != nil || len(data) != length || crc32.ChecksumIEEE(data[:length-4]) != binary.BigEndian.Uint32(data[length-4:]) {
+	if !ok || err != nil || len(data) != length+4 || crc32.ChecksumIEEE(data[:length]) != binary.BigEndian.Uint32(data[length:]) {
 		return nil, &providers.Failure{Kind: providers.KindInvalid, Status: 404, Err: errors.New("simulator: no such video")}
 	}
-	r.started = time.UnixMilli(int64(binary.BigEndian.Uint64(data)))
-	r.delay = time.Duration(binary.BigEndian.Uint32(data[8:])) * time.Millisecond
-	if code := int(data[12]); code > 0 && code <= len(failureCodes) {
-		r.fail = failureCodes[code-1]
-	}
-	r.seconds = int(data[13])
-	r.size = size{int(binary.BigEndian.Uint16(data[14:])), int(binary.BigEndian.Uint16(data[16:]))}
-	copy(r.seed[:], data[18:])
+	_, _ = binary.Decode(data, binary.BigEndian, r)
+	r.Fail = min(r.Fail, uint8(len(failureCodes)))
 	return r, nil
 }

@@ -67,12 +67,10 @@ func DecodeBase64(text string) ([]byte, error) {
 	return file, nil
 }
 
-var imageTypes = []string{"image/png", "image/jpeg", "image/webp"}
-
 // NewImage detects the media type by the first bytes, because a provider's own isn't always right.
 func NewImage(file []byte, revisedPrompt string) (providers.Image, error) {
 	kind := http.DetectContentType(file)
-	if !slices.Contains(imageTypes, kind) {
+	if !slices.Contains([]string{"image/png", "image/jpeg", "image/webp"}, kind) {
 		return providers.Image{}, ProtocolFailure("%d bytes of %s instead of an image", len(file), kind)
 	}
 	return providers.Image{ContentType: kind, Data: file, RevisedPrompt: revisedPrompt}, nil
