@@ -2,9 +2,12 @@ package lanes
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"turnpike/internal/ids"
 )
 
 // newWorld returns a model with one node, whose items end as soon as they start
@@ -157,4 +160,24 @@ func TestStoppingNodeReleasesIdleLanesFirst(t *testing.T) {
 			t.Errorf("owners after it has stopped: got %s, want %s", got, want)
 		}
 	})
+}
+
+func TestWorkspaceSpreadsOver16Lanes(t *testing.T) {
+	t.Parallel()
+	seen := map[string]int{}
+	for range 1000 {
+		seen[ShardOf("ws_1.live", ids.New(ids.Run))]++
+	}
+	if len(seen) != shards {
+		t.Errorf("got %d lanes, want %d", len(seen), shards)
+	}
+	for lane, n := range seen {
+		if n > 200 || !strings.HasPrefix(lane, "ws_1.live.") {
+			t.Errorf("%d of 1000 items are in %s", n, lane)
+		}
+	}
+	id := ids.New(ids.Run)
+	if first, second := ShardOf("a", id), ShardOf("a", id); first != second {
+		t.Errorf("one item has two lanes: %s and %s", first, second)
+	}
 }

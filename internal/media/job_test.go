@@ -3,18 +3,25 @@ package media
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/events"
+	"turnpike/internal/fault"
 	"turnpike/internal/files"
 	"turnpike/internal/ids"
 	"turnpike/internal/lanes"
+	"turnpike/internal/providers"
 	"turnpike/internal/spend"
 )
 
@@ -261,4 +268,68 @@ func TestFetchReturnsTasksInOrder(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestOversizedProviderFileFails(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		left int64
+		fits bool
+	}{{0, false}, {4, false}, {5, true}, {6, true}} {
+		for _, from := range []io.Reader{strings.NewReader("12345"), iotest.OneByteReader(strings.NewReader("12345")), iotest.DataErrReader(strings.NewReader("12345"))} {
+			got, err := io.ReadAll(&limitedReader{from, c.left})
+			var f *providers.Failure
+			if c.fits && (err != nil || string(got) != "12345") || !c.fits && (!errors.As(err, &f) || f.Kind != providers.KindProtocol || int64(len(got)) > c.left) {
+				t.Errorf("of at most %d bytes: %q, %v", c.left, got, err)
+			}
+		}
+	}
+}
+
+// The source of a video may be large, and the connection to the bucket slow.
+func TestLargeFileGetsMoreTimeToStore(t *testing.T) {
+	t.Parallel()
+	for size, want := range map[int64]time.Duration{1 << 10: 10 * time.Second, 32 << 20: 138 * time.Second} {
+		o := &Draft{Job: &Job{}, size: size, store: func(ctx context.Context) error {
+			until, ok := ctx.Deadline()
+			if left := time.Until(until); !ok || left > want || left < want-5*time.Second {
+				t.Errorf("%d bytes may take %v", size, left)
+			}
+			return context.DeadlineExceeded
+		}}
+		if err := new(Service).StoreFile(t.Context(), o); !fault.Is(err, fault.StorageUnavailable) {
+			t.Errorf("what took longer is %v", err)
+		}
+		o.store = func(context.Context) error { return context.Canceled }
+		if err := new(Service).StoreFile(t.Context(), o); !errors.Is(err, context.Canceled) {
+			t.Errorf("error after the client left: got %v", err)
+		}
+	}
+}
+
+func TestStaleFilesOfEndedJobsAreDeleted(t *testing.T) {
+	t.Parallel()
+	all, pieces := []string{"job", segmentsHolder(&Job{ID: "job"})}, []string{segmentsHolder(&Job{ID: "job"})}
+	for _, tt := range []struct {
+		kind   Kind
+		status Status
+		want   []string
+	}{
+		{Voice, InProgress, nil}, {Voice, Completed, pieces}, {Voice, Failed, all}, {Voice, Cancelled, all},
+		{Video, InProgress, nil}, {Video, Completed, nil}, {Video, Failed, all},
+		{Images, InProgress, nil}, {Images, Completed, nil}, {Images, Failed, nil}, {Images, Cancelled, nil},
+	} {
+		was := &Job{ID: "job", Tenant: accounts.Tenant{WorkspaceID: "ws"}, Kind: tt.kind, Status: InProgress}
+		now := *was
+		now.Status = tt.status
+		if got := staleHolders(was, &now); !slices.Equal(got, tt.want) {
+			t.Errorf("%s that is %s: %q", tt.kind, tt.status, got)
+		}
+		now.WorkspaceID = "" // deleted
+		for _, gone := range []*Job{nil, &now} {
+			if got := staleHolders(was, gone); !slices.Equal(got, all) {
+				t.Errorf("%s that was deleted: %q", tt.kind, got)
+			}
+		}
+	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"turnpike/internal/audit"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
@@ -507,4 +508,286 @@ func TestLeaseTransitionsMatchTheDiagram(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestNextChunkIsAcquiredBeforeItIsNeeded checks that no request waits for the
+// ledger once there is a lease, as long as credits are left.
+func TestNextChunkIsAcquiredBeforeItIsNeeded(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		ledger := NewLedger(d)
+		g := ledger.LeaseCache(join(t, d))
+		refills := 0
+		g.background = func(f func()) { refills++; f() }
+		limit, now := 1000*credits.Credit, time.Now()
+		caps := []Cap{{Account{Key, "key_1"}, &limit}}
+		for n := range 1000 {
+			before := refills
+			if _, err := g.Reserve(t.Context(), caps, credits.Credit, now); err != nil {
+				t.Fatalf("call %d: %v", n, err)
+			}
+			g.mu.Lock()
+			le := g.leases[accountMonth{caps[0].Account, PeriodOf(now)}]
+			free := le.granted - le.reserved
+			g.mu.Unlock()
+			b, err := ReadBalance(t.Context(), d, caps[0].Account, PeriodOf(now))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b.Reserved > limit {
+				t.Fatalf("call %d: %s are leased of %s", n, b.Reserved, limit)
+			}
+			// The last chunks hold one request each.
+			if free == 0 && b.Reserved < limit-16*credits.Credit && refills == before {
+				t.Errorf("call %d has used up the lease, and the next would wait", n)
+			}
+		}
+		if refills < 10 {
+			t.Errorf("%d chunks were taken ahead", refills)
+		}
+		var refusal *Refusal
+		if _, err := g.Reserve(t.Context(), caps, credits.Credit, now); !errors.As(err, &refusal) {
+			t.Errorf("one too many: %v", err)
+		}
+	})
+}
+
+// hookedSource runs a function before each shrink.
+type hookedSource struct {
+	leaseSource
+	before func()
+}
+
+func (s hookedSource) shrink(ctx context.Context, key accountMonth, amount credits.Micro) error {
+	s.before()
+	return s.leaseSource.shrink(ctx, key, amount)
+}
+
+// TestChargeDuringAShrinkLeavesNothingReserved covers a request that ends after
+// its node decided how much to keep and before the ledger changed.
+func TestChargeDuringAShrinkLeavesNothingReserved(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		for name, knows := range map[string]bool{"the node knows": true, "the node learns of it afterwards": false} {
+			t.Run(name, func(t *testing.T) {
+				ledger := NewLedger(d)
+				g := ledger.LeaseCache(join(t, d))
+				limit, now := 1000*credits.Credit, time.Now()
+				account := Account{Key, name}
+				caps := []Cap{{account, &limit}}
+				r, err := g.Reserve(t.Context(), caps, 10*credits.Credit, now)
+				if err != nil {
+					t.Fatal(err)
+				}
+				g.source = hookedSource{g.source, func() {
+					if r == nil {
+						return
+					}
+					err := d.Write(t.Context(), func(tx *db.Tx) error {
+						return ledger.Settle(t.Context(), tx, []charge{r.charge(r.Amount)})
+					})
+					if err != nil {
+						t.Error(err)
+					}
+					if knows {
+						r.Settled(r.Amount)
+						r = nil
+					}
+				}}
+				if err := g.ReleaseUnused(t.Context(), ""); err != nil {
+					t.Fatal(err)
+				}
+				if !knows {
+					done := r
+					r = nil
+					done.Settled(done.Amount)
+				}
+				// The next request can reserve everything that is left.
+				next, err := g.Reserve(t.Context(), caps, 990*credits.Credit, now)
+				if err != nil {
+					t.Fatal(err)
+				}
+				next.Release()
+				if err := g.ReleaseUnused(t.Context(), ""); err != nil {
+					t.Fatal(err)
+				}
+				if b, err := ReadBalance(t.Context(), d, account, PeriodOf(now)); err != nil || b.Spent != 10*credits.Credit || b.Reserved != 0 {
+					t.Errorf("got %+v (%v), want 10 spent and nothing reserved", b, err)
+				}
+			})
+		}
+	})
+}
+
+// TestLimitLoweredAgainAfterARaiseHolds covers a node that has leased a whole
+// limit. The limit is raised, another node leases the rest, and the limit is
+// lowered again. The first node must not spend its unused credits then, though
+// it leased them under the current limit.
+func TestLimitLoweredAgainAfterARaiseHolds(t *testing.T) {
+	t.Parallel()
+	account := Account{Key, "key_1"}
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		ledger := NewLedger(d)
+		one, other := ledger.LeaseCache(join(t, d)), ledger.LeaseCache(join(t, d))
+		one.reclaimTimeout = 0
+		now := time.Now()
+		reserve := func(g *LeaseCache, limit credits.Micro) (*Reservation, error) {
+			return g.Reserve(t.Context(), []Cap{{account, &limit}}, credits.Credit, now)
+		}
+		first, err := reserve(one, credits.Credit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := reserve(other, 2*credits.Credit); err != nil {
+			t.Fatal(err)
+		}
+		err = d.Write(t.Context(), func(tx *db.Tx) error { ReclaimLeases(tx, account, PeriodOf(now)); return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		first.Release()
+		var refusal *Refusal
+		if _, err := reserve(one, credits.Credit); !errors.As(err, &refusal) {
+			t.Errorf("got %v for a call beyond the limit, want a refusal", err)
+		}
+	})
+}
+
+// changingSource changes the limit during the first acquire.
+type changingSource struct {
+	leaseSource
+	cache    *LeaseCache
+	acquires int
+}
+
+func (s *changingSource) acquire(ctx context.Context, key accountMonth, o acquireOptions) (credits.Micro, balance, error) {
+	got, before, err := s.leaseSource.acquire(ctx, key, o)
+	if s.acquires++; s.acquires == 1 {
+		s.cache.expireLeases("")
+	}
+	return got, before, err
+}
+
+func TestLeaseAcquiredDuringALimitChangeIsAcquiredAgain(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		c := NewLedger(d).LeaseCache(join(t, d))
+		s := &changingSource{leaseSource: c.source, cache: c}
+		c.source, c.background = s, nil
+		limit := 10 * credits.Credit
+		if _, err := c.Reserve(t.Context(), []Cap{{Account{Key, "key_1"}, &limit}}, credits.Credit, time.Now()); err != nil || s.acquires != 2 {
+			t.Errorf("got %d acquires (%v), want 2", s.acquires, err)
+		}
+	})
+}
+
+// TestReservedNeverExceedsTheRemainingBudget covers leases under a higher
+// limit, which are being released, and free credits, which don't block
+// requests.
+func TestReservedNeverExceedsTheRemainingBudget(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		b                 balance
+		limit, free, want credits.Micro
+	}{
+		{balance{Settled: 3, Leased: 4}, 10, 1, 3},
+		{balance{Settled: 3, Leased: 40}, 10, 0, 7},
+		{balance{Settled: 30, Leased: 4}, 10, 0, 0},
+		{balance{Settled: 3, Leased: 4}, 10, 5, 0},
+	} {
+		if got := tt.b.reservedBy(tt.limit, tt.free); got != tt.want {
+			t.Errorf("%+v under %d, of which %d are free: %d are reserved", tt.b, tt.limit, tt.free, got)
+		}
+	}
+}
+
+// TestTransferLocksBalancesInLedgerOrder covers a reservation in another order.
+// It would hold the workspace's balance while it waits for the key's.
+func TestTransferLocksBalancesInLedgerOrder(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		if d.Engine() == "sqlite" {
+			return // the embedded database has one writer
+		}
+		o := newFixture(t, d, 100*credits.Credit)
+		key, period := Account{Key, "key_1"}, PeriodOf(o.now)
+		r, err := o.cache.Reserve(t.Context(), []Cap{{o.account(), o.workspace.MonthlyCredits}, {key, o.workspace.MonthlyCredits}}, credits.Credit, o.now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		var busy error
+		err = d.Write(t.Context(), func(tx *db.Tx) error {
+			if _, err := lockBalance(t.Context(), tx, accountMonth{key, period}); err != nil {
+				return err
+			}
+			var holder int
+			if err := tx.QueryRow(t.Context(), "SELECT pg_backend_pid()").Scan(&holder); err != nil {
+				return err
+			}
+			go func() {
+				ended <- d.Write(t.Context(), func(tx *db.Tx) error {
+					r.TransferToJob(tx, "job_1")
+					return nil
+				})
+			}()
+			for waits, until := 0, time.Now().Add(time.Minute); waits == 0; {
+				if err := d.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE $1 = ANY(pg_blocking_pids(pid))", holder).Scan(&waits); err != nil || time.Now().After(until) {
+					t.Errorf("nobody waits for the key's line (%v)", err)
+					return err
+				}
+			}
+			var settled int64
+			busy = d.Write(t.Context(), func(tx *db.Tx) error {
+				return tx.QueryRow(t.Context(), "SELECT settled FROM spend WHERE level = $1 AND account_id = $2 AND period = $3 FOR UPDATE NOWAIT",
+					string(Workspace), o.workspace.ID, string(period)).Scan(&settled)
+			})
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; err != nil || busy != nil {
+			t.Errorf("it holds the workspace's line meanwhile: %v (%v)", busy, err)
+		}
+		r.Transferred(nil)
+		o.even()
+	})
+}
+
+// TestTransferFailsIfTheLeaseIsTooSmall covers a lease that was partly released
+// to others.
+func TestTransferFailsIfTheLeaseIsTooSmall(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newFixture(t, d, 100*credits.Credit)
+		r := o.reserve(10 * credits.Credit)
+		o.write(func(ctx context.Context, tx *db.Tx) error {
+			_, err := tx.Exec(ctx, "UPDATE spend_leases SET granted = $1", int64(3*credits.Credit))
+			return err
+		})
+		err := d.Write(t.Context(), func(tx *db.Tx) error { r.TransferToJob(tx, "job_1"); return nil })
+		r.Transferred(err)
+		if n, sum := o.leases(); err == nil || n != 0 {
+			t.Errorf("%s were handed over: %v", sum, err)
+		}
+	})
+}
+
+// TestTokensOfACommitSaturate covers any number of settled requests.
+func TestTokensOfACommitSaturate(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newFixture(t, d, 100*credits.Credit)
+		list := make([]audit.Settlement, 3)
+		for i := range list {
+			e, tokens := o.entry(nil, 1), int64(1)<<62
+			e.InputTokens, e.OutputTokens = &tokens, &tokens
+			list[i].Entry = e
+		}
+		o.settleEntries(list...)
+		if u := o.used("live"); u.Requests != 3 || u.InputTokens != int64(credits.Max) || u.OutputTokens != int64(credits.Max) || u.Credits != 3 {
+			t.Errorf("usage is %+v", u)
+		}
+	})
 }

@@ -3,6 +3,9 @@ package spend
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +17,7 @@ import (
 	"turnpike/internal/events"
 	"turnpike/internal/ids"
 	"turnpike/internal/nodes"
+	"turnpike/internal/visibility"
 )
 
 // fixture is a settler with a workspace, the ledger and a lease cache.
@@ -418,4 +422,205 @@ func TestRecoveredEntryIsChargedToItsStoredAccounts(t *testing.T) {
 			t.Errorf("after a correction: got %v spent, want 1 (%v)", b.Spent, err)
 		}
 	})
+}
+
+// TestRearmedAlertFires also covers an alert that is rearmed while the previous
+// one is being written.
+func TestRearmedAlertFires(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newFixture(t, d, 100*credits.Credit)
+		more := 1000 * credits.Credit
+		o.write(func(ctx context.Context, tx *db.Tx) error {
+			tx.OnCommit(func() { // waiters of this commit may run before this handler
+				o.workspace.MonthlyCredits = &more
+				o.write(func(ctx context.Context, tx *db.Tx) error { return SetBilling(ctx, tx, o.workspace, time.Now()) })
+			})
+			return o.settler.Settle(ctx, tx, []audit.Settlement{{Entry: o.entry(nil, 90*credits.Credit)}})
+		})
+		if n := o.alerts(); n != 1 {
+			t.Fatalf("%d alerts before the limit was raised", n)
+		}
+		o.settleEntries(audit.Settlement{Entry: o.entry(nil, 900*credits.Credit)})
+		if n := o.alerts(); n != 2 {
+			t.Errorf("%d alerts with 10 of 1000 left", n)
+		}
+	})
+}
+
+// TestNoLowCreditAlertForPastMonth checks that charges for a past month publish
+// no alert. No one can act on it, and the limit may have changed.
+func TestNoLowCreditAlertForPastMonth(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newFixture(t, d, 100*credits.Credit)
+		for _, ago := range []int{1, 12, -1} {
+			e := o.entry(nil, 90*credits.Credit)
+			e.CreatedAt = time.Date(o.now.Year(), o.now.Month()-time.Month(ago), 15, 0, 0, 0, 0, time.UTC)
+			o.settleEntries(audit.Settlement{Entry: e})
+			if n := o.alerts(); n != 0 {
+				t.Fatalf("%d alerts of %s", n, PeriodOf(e.CreatedAt))
+			}
+		}
+		o.settleEntries(audit.Settlement{Entry: o.entry(nil, 90*credits.Credit)})
+		if n := o.alerts(); n != 1 {
+			t.Errorf("%d alerts of this month", n)
+		}
+	})
+}
+
+// TestChangedProjectIsLoggedAndItsLeasesAreReclaimed also checks that changing
+// a test project leaves the live project with the same ID alone.
+func TestChangedProjectIsLoggedAndItsLeasesAreReclaimed(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newFixture(t, d, 100*credits.Credit)
+		var mu sync.Mutex
+		var recalled []string
+		d.OnSignal(SignalReclaim, func(what string) {
+			mu.Lock()
+			defer mu.Unlock()
+			if strings.Contains(what, "shop") { // the workspace's signal may arrive late
+				recalled = append(recalled, what)
+			}
+		})
+		budget := 7 * credits.Credit
+		for _, env := range []accounts.Environment{accounts.Test, accounts.Live} {
+			o.write(func(ctx context.Context, tx *db.Tx) error {
+				p := &accounts.Project{Tenant: o.workspace.In(env), ID: "shop"}
+				if err := accounts.CreateProject(ctx, tx, p, o.now); err != nil {
+					return err
+				}
+				p.Name, p.MonthlyBudget = "The shop", &budget
+				return ChangeProject(ctx, tx, p, ProjectChange{By: audit.Operator, Action: "project.updated", At: o.now})
+			})
+			p, err := accounts.GetProject(t.Context(), d, o.workspace.In(env), "shop")
+			if err != nil || p.Name != "The shop" || p.MonthlyBudget == nil || *p.MonthlyBudget != budget {
+				t.Errorf("the project is %+v (%v)", p, err)
+			}
+			found, err := audit.FindActions(t.Context(), d, visibility.Filter{Tenant: o.workspace.In(env)}, audit.ActionFilter{}, db.Page{Limit: 10})
+			if err != nil || len(found.Rows) != 1 || found.Rows[0].Action != "project.updated" || found.Rows[0].Target != "shop" || found.Rows[0].Environment != env {
+				t.Errorf("the log has %+v (%v)", found, err)
+			}
+		}
+		want := []string{accountMonth{Account{Project, ProjectID(o.workspace.ID, "shop")}, PeriodOf(o.now)}.String()}
+		for begun := time.Now(); ; time.Sleep(time.Millisecond) {
+			mu.Lock()
+			got := slices.Clone(recalled)
+			mu.Unlock()
+			if len(got) > 0 || time.Since(begun) > 10*time.Second {
+				if !slices.Equal(got, want) {
+					t.Errorf("called back is %q, want %q", got, want)
+				}
+				return
+			}
+		}
+	})
+}
+
+// TestSumsSaturate checks that no number made up by clients makes a sum fail or
+// wrap below zero, and that budgets still refuse.
+func TestSumsSaturate(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newFixture(t, d, credits.Max)
+		many := make([]audit.Settlement, 20)
+		for i := range many {
+			e := o.entry(nil, credits.Max)
+			tokens := int64(1) << 62
+			e.InputTokens, e.OutputTokens = &tokens, &tokens
+			many[i].Entry = e
+		}
+		for range 3 {
+			o.settleEntries(many...)
+			o.settleEntries(many[0])
+		}
+		if b := o.balance(); b.Spent != credits.Max {
+			t.Errorf("%s are spent", b.Spent)
+		}
+		if u := o.used("live"); u.Requests != 63 || u.Credits != credits.Max || u.OutputTokens != int64(credits.Max) {
+			t.Errorf("usage is %+v", u)
+		}
+		if _, err := ReadBilling(t.Context(), d, o.workspace.ID, o.now); err != nil {
+			t.Error(err)
+		}
+		if _, err := o.cache.Reserve(t.Context(), []Cap{{o.account(), o.workspace.MonthlyCredits}}, 1, o.now); err == nil || Transient(err) {
+			t.Errorf("more can be spent: %v", err)
+		}
+		o.settleEntries(audit.Settlement{Entry: o.entry(nil, 0), Previous: many[0].Entry}) // corrects one of them
+		if b := o.balance(); b.Spent != 0 {
+			t.Errorf("%s are spent after the correction", b.Spent)
+		}
+	})
+}
+
+// TestRecoveredChargePublishesTheAlert checks that recovered charges publish
+// the alert like any other.
+func TestRecoveredChargePublishesTheAlert(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newFixture(t, d, 100*credits.Credit)
+		e := o.entry(nil, 79*credits.Credit)
+		e.UsageSource = audit.UsageRecovered
+		o.settleEntries(audit.Settlement{Entry: e})
+		if o.alerts() != 0 {
+			t.Error("an alert with 21 % left")
+		}
+		o.settleEntries(audit.Settlement{Entry: o.entry(nil, 2*credits.Credit)})
+		if o.alerts() != 1 {
+			t.Error("no alert with 19 % left")
+		}
+	})
+}
+
+// TestAlertUsesTheStoredLimitNotTheCachedOne covers a node whose cached limit
+// is outdated.
+func TestAlertUsesTheStoredLimitNotTheCachedOne(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newFixture(t, d, 100*credits.Credit)
+		o.settleEntries(audit.Settlement{Entry: o.entry(nil, credits.Credit)})
+		remembered := *o.workspace
+		more := 1000 * credits.Credit
+		o.workspace.MonthlyCredits = &more
+		if err := d.Write(t.Context(), func(tx *db.Tx) error { return SetBilling(t.Context(), tx, o.workspace, time.Now()) }); err != nil {
+			t.Fatal(err)
+		}
+		o.settler.mu.Lock()
+		o.settler.known[o.workspace.ID] = &remembered // like a node that missed the change
+		o.settler.mu.Unlock()
+		o.settleEntries(audit.Settlement{Entry: o.entry(nil, 90*credits.Credit)})
+		if n := o.alerts(); n != 0 {
+			t.Errorf("%d alerts with 909 of 1000 left", n)
+		}
+	})
+}
+
+// TestSumNeverOverflows adds twelve of the largest amounts, which wrap below
+// zero, and twenty, which wrap above zero again.
+func TestSumNeverOverflows(t *testing.T) {
+	t.Parallel()
+	lines := map[accountMonth]balance{}
+	most := balance{credits.Max, -credits.Max}
+	for n := range 40 {
+		add(lines, accountMonth{}, most)
+		if got := lines[accountMonth{}]; got != most {
+			t.Fatalf("%d of them are %+v", n+1, got)
+		}
+	}
+}
+
+// TestRefusalOfARunOrAZeroBudgetIsNotTransient covers two cases. A run's
+// requests are sequential, so nothing else is reserved in its budget. A budget
+// of zero refuses even free requests.
+func TestRefusalOfARunOrAZeroBudgetIsNotTransient(t *testing.T) {
+	t.Parallel()
+	for _, r := range []Refusal{{Account: Account{Level: Run}, Limit: 5, Spent: 1}, {Account: Account{Level: Key}}} {
+		if r.For(0).Transient {
+			t.Errorf("it passes that %s", &r)
+		}
+	}
+	if r := (Refusal{Account: Account{Level: Key}, Limit: 5, Spent: 1, Reserved: 4}); !r.For(4).Transient || r.For(5).Transient {
+		t.Errorf("of what is reserved: %+v, %+v", r.For(4), r.For(5))
+	}
 }
