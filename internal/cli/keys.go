@@ -132,7 +132,8 @@ func (e *env) keysList() *cobra.Command {
 		}
 		objects := []*api.KeyObject{}
 		for _, env := range environments {
-			keys, _, err := access.NewKeys(s.Ring, time.Now).List(ctx, s.DB, visibility.Filter{Tenant: w.In(env)}, db.Page{Limit: maxKeys, Asc: true})
+			all := db.Page{Limit: maxKeys, Asc: true}
+			keys, _, err := access.NewKeys(s.Ring, time.Now).List(ctx, s.DB, visibility.Filter{Tenant: w.In(env)}, all)
 			if err != nil {
 				return err
 			}

@@ -75,7 +75,8 @@ func (p Provider) checkAddress(f *faults) {
 }
 
 func (p Provider) checkKey(f *faults) {
-	authorized := slices.ContainsFunc(slices.Collect(maps.Keys(p.Headers)), func(name string) bool { return strings.EqualFold(name, "Authorization") })
+	names := slices.Collect(maps.Keys(p.Headers))
+	authorized := slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(name, "Authorization") })
 	switch {
 	case p.APIKey == mask:
 		f.add("api_key", "is the mask of a printout; expected the key itself, or its variable in api_key_env")
