@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strings"
@@ -95,24 +96,16 @@ var systemNames = [][2]string{{"Android", "Android"}, {"iPhone", "iPhone"}, {"iP
 
 // device describes a user agent, or returns its beginning if it is unknown.
 func device(agent string) string {
-	find := func(names [][2]string) string {
-		for _, m := range names {
-			if strings.Contains(agent, m[0]) {
-				return m[1]
-			}
+	var found []string
+	for _, names := range [][][2]string{browserNames, systemNames} {
+		if i := slices.IndexFunc(names, func(m [2]string) bool { return strings.Contains(agent, m[0]) }); i >= 0 {
+			found = append(found, names[i][1])
 		}
-		return ""
 	}
-	browser, system := find(browserNames), find(systemNames)
-	switch {
-	case browser != "" && system != "":
-		return browser + " on " + system
-	case browser+system != "":
-		return browser + system
-	case agent == "":
-		return "unknown"
+	if len(found) > 0 {
+		return strings.Join(found, " on ")
 	}
-	return strings.ToValidUTF8(agent[:min(len(agent), 40)], "")
+	return cmp.Or(strings.ToValidUTF8(agent[:min(len(agent), 40)], ""), "unknown")
 }
 
 func renamePerson(req *request) (*view, error) {

@@ -132,9 +132,11 @@ func rate(part, whole int64) string {
 }
 
 func (req *request) readIssues() (t issues, err error) {
-	if t.Approvals, t.MoreApprovals, err = req.awaitingApproval(homeRows); err != nil {
+	waiting, err := req.awaitingApproval(homeRows)
+	if err != nil {
 		return t, err
 	}
+	t.Approvals, t.MoreApprovals = waiting.Rows, waiting.More
 	if t.Endpoints, err = failingEndpoints(req.Context(), req.s.DB, req.workspace.In(req.env), req.now().Add(-24*time.Hour)); err != nil {
 		return t, err
 	}

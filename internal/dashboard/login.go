@@ -229,6 +229,19 @@ func (req *request) confirmView(next string) (*view, error) {
 	return &view{template: "confirm", title: "Confirm that it is you", data: d}, nil
 }
 
+// secondFactorPage asks for one of the person's second factors.
+func secondFactorPage(req *request) (*view, error) {
+	if req.session.SecondFactorAt != nil {
+		return req.redirect(dashboardPath(req.query("next")), flash{})
+	}
+	shown, err := req.confirmView(req.query("next"))
+	if err != nil {
+		return nil, err
+	}
+	shown.template, shown.title = "second_factor", "Second factor required"
+	return shown, nil
+}
+
 func confirm(req *request) (*view, error) {
 	proof := people.Proof{Password: req.R.PostFormValue("password"), Code: req.form("code")}
 	if proof == (people.Proof{}) {

@@ -78,18 +78,11 @@ const (
 	pageTimeout = 30 * time.Second
 )
 
-// setDeadlines limits how long the browser may take.
-func setDeadlines(w http.ResponseWriter) {
+// setDeadlines limits how long the browser may take. The zero time is no limit.
+func setDeadlines(w http.ResponseWriter, form, page time.Time) {
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Now().Add(formTimeout))
-	_ = control.SetWriteDeadline(time.Now().Add(pageTimeout))
-}
-
-// clearDeadlines is for streams and downloads, which set their own deadlines.
-func clearDeadlines(w http.ResponseWriter) {
-	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Time{}) // or it would cancel the request while the server sends
-	_ = control.SetWriteDeadline(time.Time{})
+	_ = control.SetReadDeadline(form)
+	_ = control.SetWriteDeadline(page)
 }
 
 // form returns a field of the form, without surrounding white space and characters
@@ -228,4 +221,37 @@ func (req *request) limitAnonymous() error {
 	f := fault.New(fault.RateLimitExceeded, "Too many attempts from your address. Try again in a minute.")
 	f.RetryAfter = wait
 	return f
+}
+
+// sendCSV sends a part of a file, after the headers if it is the first.
+func (req *request) sendCSV(name string, part []byte) {
+	if !req.Started {
+		h := req.W.Header()
+		h.Set("Content-Type", "text/csv; charset=utf-8")
+		h.Set("Content-Disposition", `attachment; filename="`+name+`"`)
+		req.WriteHeader(http.StatusOK)
+	}
+	if req.stream(part) != nil {
+		panic(http.ErrAbortHandler) // the browser disconnected
+	}
+}
+
+// stream sends a part of a long response.
+func (req *request) stream(part []byte) error {
+	control := http.NewResponseController(req.W)
+	_ = control.SetWriteDeadline(time.Now().Add(sendTimeout))
+	_, err := req.W.Write(part)
+	err = cmp.Or(err, control.Flush())
+	_ = control.SetWriteDeadline(time.Time{}) // HTTP/2 ends a silent stream at its deadline
+	return err
+}
+
+// failDownload returns an error, or breaks the connection if the file has begun: an
+// incomplete file must not look complete.
+func (req *request) failDownload(err error) error {
+	if req.Started {
+		req.Fault(err)
+		panic(http.ErrAbortHandler)
+	}
+	return err
 }

@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
@@ -263,12 +264,12 @@ func hasRoute(mux *http.ServeMux, method, address string) bool {
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, rt Route) {
 	start := s.Now()
-	setDeadlines(w)
-	defer clearDeadlines(w) // the connection may serve other requests
+	setDeadlines(w, time.Now().Add(formTimeout), time.Now().Add(pageTimeout))
+	defer setDeadlines(w, time.Time{}, time.Time{}) // the connection may serve other requests
 	err := s.checkForm(w, r, rt)
 	live := rt.page != nil && wantsUpdates(r)
-	if rt.download || live {
-		clearDeadlines(w)
+	if rt.download || live { // they set their own, and a read deadline would cancel the request meanwhile
+		setDeadlines(w, time.Time{}, time.Time{})
 	} else {
 		ctx, cancel := web.WithPageTimeout(r.Context())
 		defer cancel()

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,14 +17,9 @@ import (
 	"turnpike/internal/web"
 )
 
-// awaitingApproval returns the newest runs that need a decision, and whether there are
-// more.
-func (req *request) awaitingApproval(limit int) ([]*agents.Run, bool, error) {
-	found, err := req.s.Agents.List(req.Context(), req.s.DB, req.principal, agents.AwaitingApproval, db.Page{Limit: limit})
-	if err != nil {
-		return nil, false, err
-	}
-	return found.Rows, found.More, nil
+// awaitingApproval returns the newest runs that need a decision.
+func (req *request) awaitingApproval(limit int) (*db.Found[*agents.Run], error) {
+	return req.s.Agents.List(req.Context(), req.s.DB, req.principal, agents.AwaitingApproval, db.Page{Limit: limit})
 }
 
 // waitingShown is how many waiting runs the list counts.
@@ -47,12 +43,12 @@ func runsPage(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	waiting, more, err := req.awaitingApproval(waitingShown)
+	waiting, err := req.awaitingApproval(waitingShown)
 	if err != nil {
 		return nil, err
 	}
 	d := runsData{States: agents.Statuses, Runs: found.Rows, Next: req.pager(page, found.More, func() string { return found.Cursor }),
-		Waiting: len(waiting), WaitMore: more}
+		Waiting: len(waiting.Rows), WaitMore: waiting.More}
 	return &view{template: "runs", title: "Agent runs", data: d, live: found.Looked == 0}, nil
 }
 
@@ -90,7 +86,7 @@ type callRow struct {
 	Given   clipped // the arguments
 	Got     clipped // the output
 	Why     clipped // the reason of the decision
-	Decider decider
+	Decider string  // a person's name, or a key's ID
 }
 
 // Took returns the duration of the call.
@@ -99,12 +95,6 @@ func (c callRow) Took() time.Duration {
 		return 0
 	}
 	return c.FinishedAt.Sub(*c.StartedAt)
-}
-
-// decider is the person or key that decided about a call.
-type decider struct {
-	Name string // of a person
-	ID   string
 }
 
 // stepRow is a model call with its tool calls.
@@ -288,7 +278,7 @@ func (req *request) runSteps(d *runData) error {
 				continue
 			}
 			row.Calls = append(row.Calls, callRow{Call: c, Given: clips.clip(escapeInvisible(showJSON(c.Arguments)), stepText), Got: clips.clip(c.Output, stepText),
-				Why: clips.clip(c.Reason, stepText), Decider: decider{names[c.DecidedBy], c.DecidedBy}})
+				Why: clips.clip(c.Reason, stepText), Decider: cmp.Or(names[c.DecidedBy], c.DecidedBy)})
 		}
 		d.Steps = append(d.Steps, row)
 	}

@@ -79,6 +79,26 @@ func (req *request) logWorkspace(tx *db.Tx, detail map[string]any) error {
 	return req.actor().Log(req.Context(), tx, audit.Action{Tenant: accounts.Tenant{WorkspaceID: req.workspace.ID}, Action: "workspace.updated", Target: req.workspace.ID}, detail, req.now())
 }
 
+// setRequireSecondFactor changes whether members must prove a second factor. Only
+// someone who has just proved one can turn it on, so that no one locks themselves out.
+func setRequireSecondFactor(req *request) (*view, error) {
+	required := req.form("require_second_factor") == "yes"
+	if required && req.session.SecondFactorAt == nil {
+		return nil, fault.Invalid("require_second_factor",
+			"You signed in without a second factor, so this would lock you out. Set up an authenticator app under Your account, or sign in with a passkey. Then try again.")
+	}
+	notice := "Second factor no longer required."
+	if required {
+		notice = "Second factor required. Members without one set it up before they can open this workspace."
+	}
+	return req.save(req.to("settings"), notice, func(tx *db.Tx) error {
+		if err := accounts.SetRequireSecondFactor(req.Context(), tx, req.workspace.ID, required); err != nil {
+			return err
+		}
+		return req.logWorkspace(tx, map[string]any{"require_second_factor": required})
+	})
+}
+
 // sendTestMail sends an email while the person waits, and shows the result.
 func sendTestMail(req *request) (*view, error) {
 	if err := req.limitAnonymous(); err != nil {

@@ -247,7 +247,16 @@ func (d *apiDocument) operation(method, path string, op *apiOperation, described
 		}
 	}
 	for _, m := range ok.Content {
-		o.Returns = append(o.Returns, d.describeReturn(ok.Description, m.Name, m.Value, described))
+		r := returned{Description: ok.Description, ContentType: m.Name, Columns: m.Value.Columns, IsEvent: m.Value.Event != nil}
+		switch {
+		case r.IsEvent:
+			r.Object = schemaName(d.resolve(m.Value.Event).AnyOf[0])
+		case described.has(schemaName(m.Value.Schema)):
+			r.Object = schemaName(m.Value.Schema)
+		default:
+			r.Fields = asResponse(d.fields(d.resolve(m.Value.Schema), described))
+		}
+		o.Returns = append(o.Returns, r)
 	}
 	for _, r := range op.Responses {
 		if r.Value.Ref != "" { // others are successes, which the text describes
@@ -262,20 +271,6 @@ func (d *apiDocument) operation(method, path string, op *apiOperation, described
 // page, and not with each operation.
 func onEveryResponse(header string) bool {
 	return header == "X-Request-Id" || strings.HasPrefix(header, "x-ratelimit-") && strings.HasSuffix(header, "-requests")
-}
-
-func (d *apiDocument) describeReturn(description, contentType string, m *apiMedia, described objectsOf) returned {
-	r := returned{Description: description, ContentType: contentType, Columns: m.Columns}
-	switch {
-	case m.Event != nil:
-		r.IsEvent = true
-		r.Object = schemaName(d.resolve(m.Event).AnyOf[0])
-	case described.has(schemaName(m.Schema)):
-		r.Object = schemaName(m.Schema)
-	default:
-		r.Fields = asResponse(d.fields(d.resolve(m.Schema), described))
-	}
-	return r
 }
 
 // fields lists an object's fields, or those of the objects in an array.

@@ -3,7 +3,6 @@ package people
 import (
 	"context"
 	"slices"
-	"time"
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
@@ -32,14 +31,13 @@ func (s *Session) Caller(from Browser) Caller {
 type Membership struct {
 	WorkspaceID string
 	Role        accounts.Role
-	Since       time.Time
 }
 
 // Memberships returns a person's memberships by workspace ID.
 func Memberships(ctx context.Context, q db.Querier, userID string) ([]Membership, error) {
-	rows, err := q.Query(ctx, "SELECT workspace_id, role, created_at FROM members WHERE user_id = $1 ORDER BY workspace_id", userID)
+	rows, err := q.Query(ctx, "SELECT workspace_id, role FROM members WHERE user_id = $1 ORDER BY workspace_id", userID)
 	return db.All(rows, err, func(r db.Row) (m Membership, err error) {
-		err = db.Scan(r, &m.WorkspaceID, &m.Role, &m.Since)
+		err = db.Scan(r, &m.WorkspaceID, &m.Role)
 		return m, err
 	})
 }
