@@ -83,7 +83,7 @@ func (c *counter) countJSON(v jsontext.Value) int { return c.count(openai.Compac
 
 const (
 	// maxCounted is the number of bytes of a request and its response that are counted exactly.
-	// Adversarial text takes 0.65 s of CPU time per MiB, and test keys pay nothing.
+	// Adversarial text takes 1 s of CPU time per MiB, and test keys pay nothing.
 	maxCounted = 256 << 10
 	// estimatedBytes of the remaining bytes count as a token, as in the
 	// gateway.

@@ -3,8 +3,8 @@ package o200k
 import "slices"
 
 // maxMerge limits the time of a merge, which grows with the square of the length. A longer piece,
-// such as a word of more than 1 KiB, is merged in parts. Its count may be too high by one for each part.
-const maxMerge = 1 << 10
+// such as a word of more than 512 bytes, is merged in parts. Its count may be too high by one for each part.
+const maxMerge = 512
 
 // part is a token so far. rank is the rank of the token that it forms with the next part.
 type part struct {
