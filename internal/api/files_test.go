@@ -23,7 +23,7 @@ func TestFilesAreServedByTheirSignedURL(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		server := httptest.NewUnstartedServer(nil)
 		now := time.Now()
-		store, err := files.Open(t.Context(), files.Options{DB: d, Folder: t.TempDir(), Key: []byte("key"), PublicURL: "http://" + server.Listener.Addr().String(),
+		store, err := files.Open(t.Context(), files.Options{DB: d, Dir: t.TempDir(), Key: []byte("key"), PublicURL: "http://" + server.Listener.Addr().String(),
 			Retention: time.Hour, Now: func() time.Time { return now }})
 		if err != nil {
 			t.Fatal(err)

@@ -253,7 +253,7 @@ func (i *instance) openFiles(ctx context.Context) (err error) {
 		slog.Info("files are stored in this node's data directory; if you run several nodes, set files.url")
 	}
 	key := i.store.Ring.Hash(filesKey)
-	i.files, err = files.Open(ctx, files.Options{DB: i.store.DB, URL: string(i.cfg.Files.URL), Folder: filepath.Join(i.cfg.Data, filesDirectory), Key: key[:],
+	i.files, err = files.Open(ctx, files.Options{DB: i.store.DB, URL: string(i.cfg.Files.URL), Dir: filepath.Join(i.cfg.Data, filesDirectory), Key: key[:],
 		PublicURL: i.URL(), Retention: i.cfg.Files.Retention, FromBucket: i.cfg.Files.FromBucket, Now: i.now})
 	return err
 }

@@ -123,8 +123,8 @@ func ChangeMasterKey(ctx context.Context, cfg config.Config, next []byte) (*Reke
 // rekeyFile changes the master key in the data directory. The new key is on
 // disk before the database needs it, and replaces the old file afterwards. A
 // file of an interrupted attempt is reused.
-func (s *Store) rekeyFile(ctx context.Context, folder string) (*Rekeyed, error) {
-	path := filepath.Join(folder, masterKeyFile)
+func (s *Store) rekeyFile(ctx context.Context, directory string) (*Rekeyed, error) {
+	path := filepath.Join(directory, masterKeyFile)
 	if _, err := os.Stat(path + newKeySuffix); err != nil {
 		if _, err := openRoot(ctx, s.DB, s.master); err != nil {
 			return nil, err // before a file is created
@@ -145,7 +145,7 @@ func (s *Store) rekeyFile(ctx context.Context, folder string) (*Rekeyed, error) 
 	if err := os.Rename(path+newKeySuffix, path); err != nil {
 		return nil, fmt.Errorf("the database uses the new master key now, but its file could not be renamed; run this again, or move %s to %s: %w", path+newKeySuffix, path, err)
 	}
-	return out, errors.Join(fsync.Directory(folder), keyring.RemoveTemporary(folder))
+	return out, errors.Join(fsync.Directory(directory), keyring.RemoveTemporary(directory))
 }
 
 // explainInterruptedRekey adds a hint to a rejected master key if a change of it was interrupted.

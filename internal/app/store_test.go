@@ -103,7 +103,7 @@ func TestForgottenMoveIsRejected(t *testing.T) {
 	elsewhere := cluster
 	elsewhere.Data = filepath.Join(t.TempDir(), "other")
 	if err := begin(elsewhere); err != nil {
-		t.Errorf("with another folder: %v", err)
+		t.Errorf("with another directory: %v", err)
 	}
 	if err := begin(cluster); err != nil {
 		t.Errorf("where there is a workspace: %v", err)

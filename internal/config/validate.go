@@ -55,7 +55,7 @@ func (c Config) Validate() error {
 		f.note(s.name, s.fault())
 	}
 	f.note("listen", listenFault(c.Listen))
-	f.addIf(c.Data == "", "data", "is empty; expected a folder")
+	f.addIf(c.Data == "", "data", "is empty; expected a directory")
 	if c.DatabaseURL != "" {
 		f.note("database_url", c.DatabaseURL.fault())
 	}

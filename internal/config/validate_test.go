@@ -63,7 +63,7 @@ func TestValidateRejectsInvalidSettings(t *testing.T) {
 		"listen on all interfaces":  {func(c *Config) { c.Listen = ":0" }, ""},
 		"listen on IPv6":            {func(c *Config) { c.Listen = "[::1]:8080" }, ""},
 		"listen on a name":          {func(c *Config) { c.Listen = "localhost:8080" }, ""},
-		"data empty":                {func(c *Config) { c.Data = "" }, "data: is empty; expected a folder"},
+		"data empty":                {func(c *Config) { c.Data = "" }, "data: is empty; expected a directory"},
 		"database with another DB":  {func(c *Config) { c.MasterKey, c.DatabaseURL = testMasterKey, "mysql://db/x" }, "database_url: does not start with postgres://"},
 		"database without a scheme": {func(c *Config) { c.MasterKey, c.DatabaseURL = testMasterKey, "host=db user=x" }, "database_url: does not start"},
 		"database with one slash":   {func(c *Config) { c.MasterKey, c.DatabaseURL = testMasterKey, "postgres:/db/x" }, "database_url: does not start"},

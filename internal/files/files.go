@@ -67,11 +67,11 @@ type File struct {
 type Options struct {
 	DB *db.DB
 	// URL is the address of a bucket, such as s3://name?region=eu-central-1. If it
-	// is empty, files are stored in Folder.
+	// is empty, files are stored in Dir.
 	URL string
-	// Folder is the directory for files without a URL, and for spooling incomplete
+	// Dir is the directory for files without a URL, and for spooling incomplete
 	// files in any case.
-	Folder string
+	Dir string
 	// Key signs URLs. It is the same on every node.
 	Key       []byte
 	PublicURL string
@@ -115,7 +115,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		leftovers = staleSpool
 	}
 	var err error
-	if s.directory, err = openDirectory(o.Folder, leftovers); err != nil {
+	if s.directory, err = openDirectory(o.Dir, leftovers); err != nil {
 		return nil, fmt.Errorf("open the files directory: %w", err)
 	}
 	s.storage = s.directory

@@ -55,7 +55,7 @@ func open(t *testing.T, d *db.DB, address string, fromBucket bool) *rig {
 
 func (r *rig) reopen(address string, fromBucket bool) {
 	r.t.Helper()
-	s, err := files.Open(r.t.Context(), files.Options{DB: r.db, URL: address, Folder: r.directory, Key: []byte("the key of the tests"),
+	s, err := files.Open(r.t.Context(), files.Options{DB: r.db, URL: address, Dir: r.directory, Key: []byte("the key of the tests"),
 		PublicURL: "https://api.example.com", Retention: month, FromBucket: fromBucket, Timeout: r.timeout, Now: r.clock})
 	if err != nil {
 		r.t.Fatal(err)

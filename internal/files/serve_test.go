@@ -96,7 +96,7 @@ func TestURLSignedWithAnotherKeyIsRejected(t *testing.T) {
 	t.Parallel()
 	r := open(t, dbtest.Open(t, dbtest.Address(t, "sqlite")), "", false)
 	f := r.put(acme, "imgbatch_1", "image/png", "a picture")
-	other, err := files.Open(t.Context(), files.Options{DB: r.db, Folder: t.TempDir(), Key: []byte("another"), PublicURL: "https://api.example.com",
+	other, err := files.Open(t.Context(), files.Options{DB: r.db, Dir: t.TempDir(), Key: []byte("another"), PublicURL: "https://api.example.com",
 		Retention: month, Now: r.clock})
 	if err != nil {
 		t.Fatal(err)

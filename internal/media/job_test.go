@@ -66,7 +66,7 @@ type bench struct {
 
 func newBench(t *testing.T, d *db.DB) *bench {
 	t.Helper()
-	store, err := files.Open(t.Context(), files.Options{DB: d, Folder: filepath.Join(t.TempDir(), "files"), Retention: retention, Now: time.Now})
+	store, err := files.Open(t.Context(), files.Options{DB: d, Dir: filepath.Join(t.TempDir(), "files"), Retention: retention, Now: time.Now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestResultOfADeletedJobIsDropped(t *testing.T) {
 		})
 		b.results(of(gone, 0, 0, result{status: taskCompleted}), of(there, 0, 0, result{status: taskCompleted}))
 		if j := b.read(there); j.Status != Completed {
-			t.Errorf("its neighbour is %+v", j)
+			t.Errorf("its neighbor is %+v", j)
 		}
 	})
 }

@@ -60,7 +60,7 @@ func TestSlowLargeBodiesLeaveMemoryForOthers(t *testing.T) {
 	cfg.Limits.ModelBodyBytes, cfg.Limits.BodiesBytes = 1<<20, 4<<20
 	s := harness.Start(t, cfg, harness.NewClock())
 	key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
-	neighbour, _ := s.Key(t, s.Workspace(t, "beta"), accounts.Test)
+	neighbor, _ := s.Key(t, s.Workspace(t, "beta"), accounts.Test)
 	chat := func(key string, size int) *harness.Response {
 		return s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: key,
 			Body: `{"model":"gpt-4o-mini","messages":[{"role":"user","content":"hi"}],"x":"` + strings.Repeat("x", size) + `"}`})
@@ -75,7 +75,7 @@ func TestSlowLargeBodiesLeaveMemoryForOthers(t *testing.T) {
 		t.Error("nobody says when to come again")
 	}
 	chat(key, 1<<10).Want(t, 200, "") // small requests don't count
-	chat(neighbour, 600<<10).Want(t, 200, "")
+	chat(neighbor, 600<<10).Want(t, 200, "")
 	for _, part := range parts {
 		part.Close()
 	}

@@ -18,7 +18,7 @@ import (
 func TestEventsCarryLinksThatOpenTheirFiles(t *testing.T) {
 	eachWebhooks(t, both, nil, func(t *testing.T, c *client) {
 		// Like the server's jobs.
-		store, err := files.Open(t.Context(), files.Options{DB: c.DB, Folder: filepath.Join(c.Data, "files"), Retention: 30 * 24 * time.Hour, Now: c.Clock.Now})
+		store, err := files.Open(t.Context(), files.Options{DB: c.DB, Dir: filepath.Join(c.Data, "files"), Retention: 30 * 24 * time.Hour, Now: c.Clock.Now})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +76,7 @@ func TestEventsCarryLinksThatOpenTheirFiles(t *testing.T) {
 
 func TestForgedFileLinksAreRejected(t *testing.T) {
 	eachWebhooks(t, both, nil, func(t *testing.T, c *client) {
-		store, err := files.Open(t.Context(), files.Options{DB: c.DB, Folder: filepath.Join(c.Data, "files"), Retention: 30 * 24 * time.Hour, Now: c.Clock.Now})
+		store, err := files.Open(t.Context(), files.Options{DB: c.DB, Dir: filepath.Join(c.Data, "files"), Retention: 30 * 24 * time.Hour, Now: c.Clock.Now})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -188,9 +188,9 @@ func TestLeakReportsAreLimitedByAddress(t *testing.T) {
 func TestLeakReportAffectsOnlyItsTenantAndEnvironment(t *testing.T) {
 	eachWebhooks(t, both, nil, func(t *testing.T, c *client) {
 		test := c.withTestKey(t)
-		neighbour := newClient(t, c.Server, accounts.Test)
+		neighbor := newClient(t, c.Server, accounts.Test)
 		all := map[string]*receiver{}
-		for name, who := range map[string]*client{"live": c, "test": test, "neighbour": neighbour} {
+		for name, who := range map[string]*client{"live": c, "test": test, "neighbor": neighbor} {
 			all[name] = newReceiver(t, c.Clock, respond(200))
 			who.endpoint(t, all[name].URL)
 		}
@@ -199,13 +199,13 @@ func TestLeakReportAffectsOnlyItsTenantAndEnvironment(t *testing.T) {
 		all["test"].wait(t, c, 1)
 		// The next event shows that no other came before it.
 		c.publish(t, creditsLow)
-		neighbour.publish(t, creditsLow)
-		for _, name := range []string{"live", "neighbour"} {
+		neighbor.publish(t, creditsLow)
+		for _, name := range []string{"live", "neighbor"} {
 			if got := all[name].wait(t, c, 1)[0]; bytes.Contains(got.body, []byte("auto_revoked")) {
 				t.Errorf("%s was told: %s", name, got.body)
 			}
 		}
-		if len(test.leakNotes(t)) != 1 || len(c.leakNotes(t)) != 0 || len(neighbour.leakNotes(t)) != 0 {
+		if len(test.leakNotes(t)) != 1 || len(c.leakNotes(t)) != 0 || len(neighbor.leakNotes(t)) != 0 {
 			t.Error("a note is in the wrong place")
 		}
 	})

@@ -145,15 +145,15 @@ func TestKeysAreFoundAnywhereInABody(t *testing.T) {
 func TestKeyOfAnotherWorkspaceInAPromptFollowsItsOwnersPolicy(t *testing.T) {
 	eachWebhooks(t, sqlite, nil, func(t *testing.T, live *client) {
 		c := live.withTestKey(t)
-		neighbour := newClient(t, c.Server, accounts.Test)
-		neighbour.setLeakPolicy(t, accounts.LeaksRevoked)
-		key, _ := neighbour.spare(t)
+		neighbor := newClient(t, c.Server, accounts.Test)
+		neighbor.setLeakPolicy(t, accounts.LeaksRevoked)
+		key, _ := neighbor.spare(t)
 		c.chat(t, chatBody(key)).Want(t, 200, "") // the sender's policy is off
 		c.setLeakPolicy(t, accounts.LeaksReported)
-		c.noted(t, neighbour, key, leaks.Noted)
+		c.noted(t, neighbor, key, leaks.Noted)
 		c.Do(t, models(key)).Want(t, 200, "")
 		c.setLeakPolicy(t, accounts.LeaksRevoked)
-		c.noted(t, neighbour, key+" "+key+" "+strangersKey, leaks.Noted, leaks.Revoked)
+		c.noted(t, neighbor, key+" "+key+" "+strangersKey, leaks.Noted, leaks.Revoked)
 		c.ends(t, key)
 		if n := len(c.leakNotes(t)); n != 0 {
 			t.Errorf("the sender has %d notes of another's key", n)

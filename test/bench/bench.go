@@ -91,13 +91,13 @@ func (e *engine) String() string { return "Turnpike, " + e.name }
 func (b *bench) newPlace(e *engine) (at program.Place, remove func()) {
 	b.fresh++
 	name := fmt.Sprintf("bench%d", b.fresh)
-	at.Folder = filepath.Join(b.dir, name)
-	check(os.Mkdir(at.Folder, 0o700))
+	at.Dir = filepath.Join(b.dir, name)
+	check(os.Mkdir(at.Dir, 0o700))
 	if e.database != nil {
 		at.DatabaseURL = must(e.database.database(b.ctx, "CREATE", name, ""))
 	}
 	return at, func() {
-		_ = os.RemoveAll(at.Folder) // what is left goes with the run's directory
+		_ = os.RemoveAll(at.Dir) // what is left goes with the run's directory
 		if e.database != nil {
 			_, _ = e.database.database(b.ctx, "DROP", name, "WITH (FORCE)")
 		}

@@ -301,9 +301,9 @@ func commits(ctx context.Context, d *db.DB, at program.Place) (n int64) {
 		return n
 	}
 	// SQLite counts them in the third word of its WAL index.
-	found := must(filepath.Glob(filepath.Join(at.Folder, "*-shm")))
+	found := must(filepath.Glob(filepath.Join(at.Dir, "*-shm")))
 	if len(found) != 1 {
-		check(fmt.Errorf("got %d WAL indexes in %s, want 1", len(found), at.Folder))
+		check(fmt.Errorf("got %d WAL indexes in %s, want 1", len(found), at.Dir))
 	}
 	f := must(os.Open(found[0]))
 	defer f.Close()

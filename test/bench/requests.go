@@ -79,7 +79,7 @@ func (b *bench) requestTable(all []series) {
 }
 
 func (b *bench) idleMemory() (idle, afterCall float64) {
-	at := program.Place{Folder: filepath.Join(b.dir, "memory")}
+	at := program.Place{Dir: filepath.Join(b.dir, "memory")}
 	server := must(b.binary().Serve(at))
 	defer server.Kill()
 	idle = highestMB(server.Pid(), settleTime)
@@ -92,7 +92,7 @@ func (b *bench) idleMemory() (idle, afterCall float64) {
 }
 
 func (b *bench) keyCheck() {
-	at := program.Place{Folder: filepath.Join(b.dir, "keys")}
+	at := program.Place{Dir: filepath.Join(b.dir, "keys")}
 	key := newAccounts(b.ctx, at, 1, testKey)[0].key
 	s := must(app.OpenStore(b.ctx, settings(at)))
 	defer s.Close()
@@ -142,7 +142,7 @@ func measureGateway(b *bench) {
 	for _, e := range b.engines {
 		at, remove := b.newPlace(e)
 		defer remove()
-		config := filepath.Join(at.Folder, "turnpike.yaml")
+		config := filepath.Join(at.Dir, "turnpike.yaml")
 		text := fmt.Sprintf("providers:\n  - name: openai\n    type: openai\n    base_url: http://%s/v1\n    api_key: sk-bench\n", provider)
 		check(os.WriteFile(config, []byte(text), 0o600))
 		server := must(b.binary().Serve(at, append([]string{"--config", config}, noLimits...)...))

@@ -34,7 +34,7 @@ var noLimits = []string{"--limits-live-requests-per-minute", "100000000", "--lim
 func settings(at program.Place) config.Config {
 	cfg := config.Default()
 	cfg.Listen = "127.0.0.1:0"
-	cfg.Data = at.Folder
+	cfg.Data = at.Dir
 	if at.DatabaseURL != "" { // otherwise the key is in the data directory
 		cfg.DatabaseURL, cfg.MasterKey = config.SecretURL(at.DatabaseURL), program.MasterKey
 	}

@@ -10,7 +10,7 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/dashboard"
 	"turnpike/test/harness"
-	"turnpike/test/world"
+	"turnpike/test/sampledata"
 )
 
 const (
@@ -35,8 +35,8 @@ func (b *tab) measure() measure {
 
 func TestEveryPageFitsTheScreenWithoutLayoutShift(t *testing.T) {
 	t.Parallel()
-	s := harness.Start(t, world.Config(t, "sqlite"), harness.NewClock())
-	w := world.Fill(t, s, "acme", func(text string) string { return text })
+	s := harness.Start(t, sampledata.Config(t, "sqlite"), harness.NewClock())
+	w := sampledata.Fill(t, s, "acme", func(text string) string { return text })
 	b := owner(t, s, w.Workspace)
 	for _, width := range []int64{360, 1280} {
 		b.window(width, 800)

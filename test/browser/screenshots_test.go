@@ -19,7 +19,7 @@ import (
 	"github.com/chromedp/cdproto/page"
 
 	"turnpike/internal/accounts"
-	"turnpike/test/world"
+	"turnpike/test/sampledata"
 )
 
 // maxImage keeps the repository small.
@@ -31,12 +31,12 @@ func TestScreenshots(t *testing.T) {
 	if dir == "" {
 		t.Skip("make screenshots takes the screenshot")
 	}
-	w := world.Demo(t)
+	w := sampledata.Demo(t)
 	b := newTab(t, w.Server)
 	b.window(1280, 800)
 	b.open("/dashboard/login")
 	b.fill("Email address", w.Owner.Email)
-	b.fill("Password", world.DemoPassword)
+	b.fill("Password", sampledata.DemoPassword)
 	b.press("Sign in")
 	b.open(in(w.Workspace, accounts.Live, ""))
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "light"}}})

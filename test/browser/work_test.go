@@ -11,12 +11,12 @@ import (
 
 	"turnpike/internal/accounts"
 	"turnpike/test/harness"
-	"turnpike/test/world"
+	"turnpike/test/sampledata"
 )
 
 func TestReplayedDeliveryUpdatesLive(t *testing.T) {
 	t.Parallel()
-	s := harness.Start(t, world.Config(t, "sqlite"), harness.NewClock())
+	s := harness.Start(t, sampledata.Config(t, "sqlite"), harness.NewClock())
 	w := s.Workspace(t, "acme")
 	var repaired atomic.Bool
 	receiver := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {

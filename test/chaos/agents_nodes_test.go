@@ -26,13 +26,13 @@ type agentCluster struct {
 
 func newAgentCluster(t *testing.T) *agentCluster {
 	t.Helper()
-	at := program.Place{Folder: t.TempDir(), DatabaseURL: dbtest.Address(t, "postgres")}
+	at := program.Place{Dir: t.TempDir(), DatabaseURL: dbtest.Address(t, "postgres")}
 	return singleNode(t, newAgentFixture(t, at))
 }
 
 func (c *agentCluster) join(t *testing.T) *node {
 	t.Helper()
-	s := serve(c.owner, program.Place{Folder: t.TempDir(), DatabaseURL: c.at.DatabaseURL}, c.flags...)
+	s := serve(c.owner, program.Place{Dir: t.TempDir(), DatabaseURL: c.at.DatabaseURL}, c.flags...)
 	n := &node{s, newestNode(t, c.d)}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -92,7 +92,7 @@ func TestRunsSurviveADatabaseOutage(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		at := program.Place{Folder: t.TempDir(), DatabaseURL: cluster.URL()}
+		at := program.Place{Dir: t.TempDir(), DatabaseURL: cluster.URL()}
 		endure(t, singleNode(t, newAgentFixture(t, at)), func(t *testing.T) {
 			t.Helper()
 			if err := cluster.Restart(); err != nil {
@@ -102,10 +102,10 @@ func TestRunsSurviveADatabaseOutage(t *testing.T) {
 	})
 	t.Run("postgres commits and cannot say so", func(t *testing.T) {
 		t.Parallel()
-		at := program.Place{Folder: t.TempDir(), DatabaseURL: dbtest.Address(t, "postgres")}
+		at := program.Place{Dir: t.TempDir(), DatabaseURL: dbtest.Address(t, "postgres")}
 		wire, address := dropResponses(t, at.DatabaseURL)
 		wire.hangUp(true)
-		a := newAgentFixture(t, program.Place{Folder: at.Folder, DatabaseURL: address})
+		a := newAgentFixture(t, program.Place{Dir: at.Dir, DatabaseURL: address})
 		endure(t, singleNode(t, a), func(t *testing.T) {
 			t.Helper()
 			lost := wire.dropped()

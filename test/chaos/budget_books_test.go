@@ -96,7 +96,7 @@ func slowStream(t *testing.T, over <-chan struct{}) (url string) {
 // without a concurrency limit. It returns the flag that names the file.
 func writeProviderConfig(t *testing.T, at program.Place, upstream string) string {
 	t.Helper()
-	path := filepath.Join(at.Folder, "metered.yaml")
+	path := filepath.Join(at.Dir, "metered.yaml")
 	settings := fmt.Sprintf(`
 limits: {live_requests_per_minute: 0, live_tokens_per_minute: 0, live_in_flight: 0}
 providers:

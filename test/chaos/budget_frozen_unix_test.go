@@ -32,7 +32,7 @@ func TestFrozenNodeSpendsNothingAfterItsEviction(t *testing.T) {
 }
 
 func freezeNode(t *testing.T) {
-	at := program.Place{Folder: t.TempDir(), DatabaseURL: dbtest.Address(t, "postgres")}
+	at := program.Place{Dir: t.TempDir(), DatabaseURL: dbtest.Address(t, "postgres")}
 	settings := writeProviderConfig(t, at, upstream(t, func() int64 { return 1 + rand.Int64N(callTokens) }, func() time.Duration { return rand.N(200 * time.Millisecond) }))
 	s := &budgetTest{at: at, settings: settings, d: open(t, at)}
 	s.survivor = serve(t, at, settings)

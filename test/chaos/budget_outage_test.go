@@ -18,10 +18,10 @@ import (
 func TestBudgetIsExactWhenCommitResponsesAreLost(t *testing.T) {
 	longOnly(t, "spend.TestChargeWhoseCommitIsInDoubtIsPostedOnce")
 	t.Parallel()
-	at := program.Place{Folder: t.TempDir(), DatabaseURL: dbtest.Address(t, "postgres")}
+	at := program.Place{Dir: t.TempDir(), DatabaseURL: dbtest.Address(t, "postgres")}
 	responseDropper, address := dropResponses(t, at.DatabaseURL)
 	settings := writeProviderConfig(t, at, upstream(t, func() int64 { return 1 + rand.Int64N(callTokens) }, func() time.Duration { return rand.N(40 * time.Millisecond) }))
-	server := serve(t, program.Place{Folder: at.Folder, DatabaseURL: address}, settings)
+	server := serve(t, program.Place{Dir: at.Dir, DatabaseURL: address}, settings)
 	p := newAccount(t, at, server.URL)
 	const limit = 100 * callBound
 	p.setCredits(t, server.URL, limit)

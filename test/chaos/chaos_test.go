@@ -45,7 +45,7 @@ func eachEngine(t *testing.T, fn func(t *testing.T, at program.Place)) {
 	for _, engine := range dbtest.Engines {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			at := program.Place{Folder: t.TempDir()}
+			at := program.Place{Dir: t.TempDir()}
 			if engine == "postgres" {
 				at.DatabaseURL = dbtest.Address(t, engine)
 			}
@@ -100,7 +100,7 @@ func open(t *testing.T, at program.Place) *db.DB {
 	t.Helper()
 	address := at.DatabaseURL
 	if address == "" {
-		address = filepath.Join(at.Folder, "turnpike.db")
+		address = filepath.Join(at.Dir, "turnpike.db")
 	}
 	d, err := db.Open(t.Context(), address)
 	if err != nil {

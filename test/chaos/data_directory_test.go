@@ -9,7 +9,7 @@ import (
 
 func TestTwoServersCannotShareADataDirectory(t *testing.T) {
 	t.Parallel()
-	at := program.Place{Folder: t.TempDir()}
+	at := program.Place{Dir: t.TempDir()}
 	first := serve(t, at)
 	key := newKey(t, at)
 

@@ -25,13 +25,13 @@ func TestDatabaseOutageEvictsNoNode(t *testing.T) {
 	const outage, streams = 90 * time.Second, 5
 	address := dbtest.Address(t, "postgres")
 	network, through := newNetwork(t, address)
-	at := program.Place{Folder: t.TempDir(), DatabaseURL: address}
+	at := program.Place{Dir: t.TempDir(), DatabaseURL: address}
 	over := make(chan struct{})
 	provider := slowStream(t, over)
 	settings := writeProviderConfig(t, at, provider)
 	var servers []*program.Server
 	for range 3 {
-		servers = append(servers, serve(t, program.Place{Folder: t.TempDir(), DatabaseURL: through}, settings))
+		servers = append(servers, serve(t, program.Place{Dir: t.TempDir(), DatabaseURL: through}, settings))
 	}
 	d := open(t, at)
 	p := newAccount(t, at, servers[0].URL)

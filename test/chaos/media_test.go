@@ -41,7 +41,7 @@ type mediaFixture struct {
 
 func newMediaFixture(t *testing.T, at program.Place, s *mediaProvider, args ...string) *mediaFixture {
 	t.Helper()
-	path := filepath.Join(at.Folder, "media.yaml")
+	path := filepath.Join(at.Dir, "media.yaml")
 	settings := fmt.Sprintf(`
 limits: {live_requests_per_minute: 0, live_tokens_per_minute: 0, live_in_flight: 0}
 media: {poll_interval: 200ms, espeak: false}
@@ -204,7 +204,7 @@ func hashOf(data []byte) string {
 // checkFiles checks that the content of every stored file matches its name.
 func (w *mediaFixture) checkFiles(t *testing.T) (n int) {
 	t.Helper()
-	root := filepath.Join(w.at.Folder, "files")
+	root := filepath.Join(w.at.Dir, "files")
 	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() && e.Name() != ".spool" {
 			return err

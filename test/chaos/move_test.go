@@ -19,9 +19,9 @@ import (
 // keys work, its log continues, and its spending still counts.
 func TestMoveToPostgreSQLKeepsEverything(t *testing.T) {
 	t.Parallel()
-	here := program.Place{Folder: t.TempDir()}
-	there := program.Place{Folder: here.Folder, DatabaseURL: dbtest.Empty(t, "postgres")}
-	if err := os.WriteFile(filepath.Join(here.Folder, "master.key"), []byte(program.MasterKey+"\n"), 0o600); err != nil {
+	here := program.Place{Dir: t.TempDir()}
+	there := program.Place{Dir: here.Dir, DatabaseURL: dbtest.Empty(t, "postgres")}
+	if err := os.WriteFile(filepath.Join(here.Dir, "master.key"), []byte(program.MasterKey+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	atTheBound := func() int64 { return callTokens }
@@ -36,9 +36,9 @@ func TestMoveToPostgreSQLKeepsEverything(t *testing.T) {
 	mustFail(t, here, "missing database", "move")
 	server.Kill()
 
-	other := program.Place{Folder: t.TempDir(), DatabaseURL: dbtest.Address(t, "postgres")}
+	other := program.Place{Dir: t.TempDir(), DatabaseURL: dbtest.Address(t, "postgres")}
 	serve(t, other).Kill()
-	mustFail(t, program.Place{Folder: here.Folder, DatabaseURL: other.DatabaseURL}, "is not empty", "move")
+	mustFail(t, program.Place{Dir: here.Dir, DatabaseURL: other.DatabaseURL}, "is not empty", "move")
 
 	// If PostgreSQL rejects the final commit, nothing was moved.
 	mustRun(t, there, "migrate")
@@ -93,19 +93,19 @@ func TestMoveToPostgreSQLKeepsEverything(t *testing.T) {
 func TestMoveSurvivesALostCommitResponse(t *testing.T) {
 	longOnly(t, "TestMoveToPostgreSQLKeepsEverything")
 	t.Parallel()
-	here := program.Place{Folder: t.TempDir()}
-	if err := os.WriteFile(filepath.Join(here.Folder, "master.key"), []byte(program.MasterKey+"\n"), 0o600); err != nil {
+	here := program.Place{Dir: t.TempDir()}
+	if err := os.WriteFile(filepath.Join(here.Dir, "master.key"), []byte(program.MasterKey+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	serve(t, here).Kill()
-	there := program.Place{Folder: here.Folder, DatabaseURL: dbtest.Empty(t, "postgres")}
+	there := program.Place{Dir: here.Dir, DatabaseURL: dbtest.Empty(t, "postgres")}
 	wire, address := dropResponses(t, there.DatabaseURL)
 	wire.after("INSERT INTO workspaces")
 	wire.hangUp(true)
 	if err := wire.begin(); err != nil {
 		t.Fatal(err)
 	}
-	mustFail(t, program.Place{Folder: here.Folder, DatabaseURL: address}, "is not known. Look, with turnpike keys list", "move")
+	mustFail(t, program.Place{Dir: here.Dir, DatabaseURL: address}, "is not known. Look, with turnpike keys list", "move")
 	if n := wire.dropped(); n != 1 {
 		t.Fatalf("got %d dropped commit responses, want 1", n)
 	}

@@ -33,19 +33,19 @@ func TestDatabaseOutageReturns503AndRecovers(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		at := program.Place{Folder: t.TempDir(), DatabaseURL: cluster.URL()}
+		at := program.Place{Dir: t.TempDir(), DatabaseURL: cluster.URL()}
 		surviveOutage(t, at, serve(t, at), outage{begin: cluster.Kill, end: cluster.Restart})
 	})
 	t.Run("postgres is out of reach", func(t *testing.T) {
 		t.Parallel()
 		network, address := newNetwork(t, dbtest.Address(t, "postgres"))
-		at := program.Place{Folder: t.TempDir(), DatabaseURL: address}
+		at := program.Place{Dir: t.TempDir(), DatabaseURL: address}
 		// Noticing a silent connection takes longer.
 		surviveOutage(t, at, serve(t, at), outage{begin: network.cut, end: network.restore})
 	})
 	t.Run("sqlite on a full disk", func(t *testing.T) {
 		t.Parallel()
-		at := program.Place{Folder: t.TempDir()}
+		at := program.Place{Dir: t.TempDir()}
 		server := serve(t, at)
 		surviveOutage(t, at, server, fullDisk(t, server.Pid()))
 	})

@@ -29,20 +29,20 @@ func TestRekeyChangesTheMasterKey(t *testing.T) {
 
 		old, next := at, at
 		if at.DatabaseURL == "" {
-			path := filepath.Join(at.Folder, "master.key")
+			path := filepath.Join(at.Dir, "master.key")
 			before, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
 			}
 			old.Env = []string{"TURNPIKE_MASTER_KEY=" + strings.TrimSpace(string(before))}
-			mustFail(t, program.Place{Folder: at.Folder, Env: []string{"TURNPIKE_NEW_MASTER_KEY=" + program.MasterKey}}, "unset it", "rekey")
+			mustFail(t, program.Place{Dir: at.Dir, Env: []string{"TURNPIKE_NEW_MASTER_KEY=" + program.MasterKey}}, "unset it", "rekey")
 			if out := mustRun(t, at, "rekey"); !strings.Contains(out, path) {
 				t.Errorf("it says %q", out)
 			}
 		} else {
 			other := strings.Repeat("e", 64)
 			mustFail(t, at, "openssl rand", "rekey")
-			changing := program.Place{Folder: at.Folder, DatabaseURL: at.DatabaseURL, Env: []string{"TURNPIKE_NEW_MASTER_KEY=" + other}}
+			changing := program.Place{Dir: at.Dir, DatabaseURL: at.DatabaseURL, Env: []string{"TURNPIKE_NEW_MASTER_KEY=" + other}}
 			if out := mustRun(t, changing, "rekey"); strings.Contains(out, other) || !strings.Contains(out, "every node") {
 				t.Errorf("it says %q", out)
 			}

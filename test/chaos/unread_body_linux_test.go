@@ -55,7 +55,7 @@ func TestUnsentBodiesDoNotHoldConnections(t *testing.T) {
 				t.Parallel()
 			}
 			raiseFileLimit(t, uint64(a.connections)+1000)
-			at := program.Place{Folder: t.TempDir()}
+			at := program.Place{Dir: t.TempDir()}
 			s := serve(t, at, c.args...)
 			a.address = strings.TrimPrefix(s.URL, "http://")
 			stream := a.stream(t, newKey(t, at))

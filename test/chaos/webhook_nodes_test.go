@@ -33,12 +33,12 @@ func TestJoiningAndLeavingNodesRepeatNoDelivery(t *testing.T) {
 		endpoints = 50
 		each      = 8 // events per batch
 	)
-	at := program.Place{Folder: t.TempDir(), DatabaseURL: dbtest.Address(t, "postgres")}
+	at := program.Place{Dir: t.TempDir(), DatabaseURL: dbtest.Address(t, "postgres")}
 	c := &webhookFixture{}
 	join := func() *node {
 		t.Helper()
 		// Attempts that time out while their node is frozen are retried soon.
-		n := &node{Server: serveHooks(t, program.Place{Folder: t.TempDir(), DatabaseURL: at.DatabaseURL}, "--webhooks-retry-schedule=1s,1s,1s,1s,1s")}
+		n := &node{Server: serveHooks(t, program.Place{Dir: t.TempDir(), DatabaseURL: at.DatabaseURL}, "--webhooks-retry-schedule=1s,1s,1s,1s,1s")}
 		if c.d == nil {
 			c = newWebhookFixture(t, at)
 		}
@@ -166,7 +166,7 @@ func stopServer(t *testing.T, s *program.Server) {
 func TestStoppingNodeKeepsOnlyAttemptsInProgress(t *testing.T) {
 	longOnly(t, "lanes.TestStoppingNodeReleasesIdleLanesFirst")
 	t.Parallel()
-	at := program.Place{Folder: t.TempDir(), DatabaseURL: dbtest.Address(t, "postgres")}
+	at := program.Place{Dir: t.TempDir(), DatabaseURL: dbtest.Address(t, "postgres")}
 	first := serveHooks(t, at, "--webhooks-timeout=40s")
 	c := newWebhookFixture(t, at)
 	slow, other := c.inbox(t, first.URL), c.inbox(t, first.URL)
@@ -175,7 +175,7 @@ func TestStoppingNodeKeepsOnlyAttemptsInProgress(t *testing.T) {
 	underWay := c.publishNow(t, 1)[0]
 	eventually(t, promptly, "both attempts arrive", func() bool { return slow.receivedSince(begun) == 1 && other.receivedSince(begun) == 1 })
 
-	second := serveHooks(t, program.Place{Folder: t.TempDir(), DatabaseURL: at.DatabaseURL}, "--webhooks-timeout=40s")
+	second := serveHooks(t, program.Place{Dir: t.TempDir(), DatabaseURL: at.DatabaseURL}, "--webhooks-timeout=40s")
 	if err := first.Terminate(); err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func TestServerStopsDuringADatabaseOutage(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	at := program.Place{Folder: t.TempDir(), DatabaseURL: cluster.URL()}
+	at := program.Place{Dir: t.TempDir(), DatabaseURL: cluster.URL()}
 	server := serveHooks(t, at)
 	c := newWebhookFixture(t, at)
 	b := c.inbox(t, server.URL)

@@ -28,7 +28,7 @@ func TestDeliveriesSurviveADatabaseOutage(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		at := program.Place{Folder: t.TempDir(), DatabaseURL: cluster.URL()}
+		at := program.Place{Dir: t.TempDir(), DatabaseURL: cluster.URL()}
 		outageTest{begin: cluster.Kill, end: cluster.Restart, blink: cluster.Restart}.run(t, at, serveHooks(t, at))
 	})
 	t.Run("postgres is out of reach", func(t *testing.T) {
@@ -36,22 +36,22 @@ func TestDeliveriesSurviveADatabaseOutage(t *testing.T) {
 		if !full {
 			t.Skip("its timeouts take long: part of the long form")
 		}
-		at := program.Place{Folder: t.TempDir(), DatabaseURL: dbtest.Address(t, "postgres")}
+		at := program.Place{Dir: t.TempDir(), DatabaseURL: dbtest.Address(t, "postgres")}
 		network, address := newNetwork(t, at.DatabaseURL)
-		server := serveHooks(t, program.Place{Folder: at.Folder, DatabaseURL: address})
+		server := serveHooks(t, program.Place{Dir: at.Dir, DatabaseURL: address})
 		outageTest{begin: network.cut, end: network.restore}.run(t, at, server)
 	})
 	t.Run("postgres commits and cannot say so", func(t *testing.T) {
 		t.Parallel()
-		at := program.Place{Folder: t.TempDir(), DatabaseURL: dbtest.Address(t, "postgres")}
+		at := program.Place{Dir: t.TempDir(), DatabaseURL: dbtest.Address(t, "postgres")}
 		wire, address := dropResponses(t, at.DatabaseURL)
-		server := serveHooks(t, program.Place{Folder: at.Folder, DatabaseURL: address})
+		server := serveHooks(t, program.Place{Dir: at.Dir, DatabaseURL: address})
 		noticed := func() bool { return wire.dropped() >= 3 }
 		outageTest{begin: wire.begin, end: wire.end, noticed: noticed}.run(t, at, server)
 	})
 	t.Run("sqlite on a full disk", func(t *testing.T) {
 		t.Parallel()
-		at := program.Place{Folder: t.TempDir()}
+		at := program.Place{Dir: t.TempDir()}
 		server := serveHooks(t, at)
 		full := fullDisk(t, server.Pid())
 		outageTest{begin: full.begin, end: full.end}.run(t, at, server)

@@ -12,7 +12,7 @@ import (
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/dashboard"
-	"turnpike/test/world"
+	"turnpike/test/sampledata"
 )
 
 const maxPage = 100 << 10
@@ -178,7 +178,7 @@ func (d *document) links(page string) (out []string) {
 }
 
 // walk checks every page of the route table and everything that it links to.
-func (b *browser) walk(t *testing.T, w *world.World, look func(a *response)) {
+func (b *browser) walk(t *testing.T, w *sampledata.Workspace, look func(a *response)) {
 	t.Helper()
 	tried := map[string]bool{}
 	open := func(path string) *response {
@@ -190,7 +190,7 @@ func (b *browser) walk(t *testing.T, w *world.World, look func(a *response)) {
 		if rt.Method != http.MethodGet {
 			continue
 		}
-		if w == nil && world.Named(rt) {
+		if w == nil && sampledata.Named(rt) {
 			continue // no such resource yet
 		}
 		path, _ := w.Path(t, rt, b.workspace, accounts.Test)

@@ -13,7 +13,7 @@ import (
 	"turnpike/internal/dashboard"
 	"turnpike/internal/db/dbtest"
 	"turnpike/test/harness"
-	"turnpike/test/world"
+	"turnpike/test/sampledata"
 )
 
 var (
@@ -24,7 +24,7 @@ var (
 // routeTest has two workspaces with every kind of resource, so that IDs of one can be
 // requested in the other, and a member of each role.
 type routeTest struct {
-	own, other *world.World
+	own, other *sampledata.Workspace
 	members    map[accounts.Role]*browser // of the first workspace
 	otherOwner *browser                   // owner of the second workspace
 }
@@ -34,8 +34,8 @@ func TestEveryRouteEnforcesItsRules(t *testing.T) {
 	for _, engine := range dbtest.Engines {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
-			s := harness.Start(t, world.Config(t, engine), harness.NewClock())
-			x := &routeTest{own: world.Fill(t, s, "acme", func(s string) string { return s + attack }), other: world.Fill(t, s, "globex", func(s string) string { return s }),
+			s := harness.Start(t, sampledata.Config(t, engine), harness.NewClock())
+			x := &routeTest{own: sampledata.Fill(t, s, "acme", func(s string) string { return s + attack }), other: sampledata.Fill(t, s, "globex", func(s string) string { return s }),
 				members: map[accounts.Role]*browser{}}
 			for _, role := range roles {
 				x.members[role] = member(t, s, x.own.Workspace, role)

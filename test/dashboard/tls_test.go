@@ -38,9 +38,9 @@ func writeCertificate(t *testing.T, cfg *config.Config) *x509.CertPool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder := t.TempDir()
+	directory := t.TempDir()
 	write := func(name, kind string, raw []byte) string {
-		path := filepath.Join(folder, name)
+		path := filepath.Join(directory, name)
 		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: raw}), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -8,13 +8,13 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/test/fakes/smtp"
 	"turnpike/test/harness"
-	"turnpike/test/world"
+	"turnpike/test/sampledata"
 )
 
 func TestEmailsAboutPausedEndpointLinkToItsPage(t *testing.T) {
 	t.Parallel()
 	mails := smtp.Start(t)
-	cfg := world.Config(t, "sqlite")
+	cfg := sampledata.Config(t, "sqlite")
 	withMail(mails)(t, &cfg)
 	cfg.Webhooks.RetrySchedule = nil // the first failure is final
 	s := harness.Start(t, cfg, harness.NewClock())

@@ -19,14 +19,14 @@ import (
 	"turnpike/internal/visibility"
 	"turnpike/internal/webhooks"
 	"turnpike/test/harness"
-	"turnpike/test/world"
+	"turnpike/test/sampledata"
 	"turnpike/webhook"
 )
 
 // withReceiver runs fn with an owner and a receiver that accepts every delivery.
 func withReceiver(t *testing.T, fn func(t *testing.T, b *browser, r *receiver)) {
 	t.Helper()
-	s := harness.Start(t, world.Config(t, "sqlite"), harness.NewClock())
+	s := harness.Start(t, sampledata.Config(t, "sqlite"), harness.NewClock())
 	fn(t, member(t, s, s.Workspace(t, "acme"), accounts.Owner), newReceiver(t, s.Clock))
 }
 

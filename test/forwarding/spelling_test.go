@@ -48,8 +48,8 @@ func start(t *testing.T) *server {
 		t.Fatal(err)
 	}
 	s := &server{upstream: newUpstream(t)}
-	at := program.Place{Folder: t.TempDir()}
-	file := filepath.Join(at.Folder, "turnpike.yaml")
+	at := program.Place{Dir: t.TempDir()}
+	file := filepath.Join(at.Dir, "turnpike.yaml")
 	if err := os.WriteFile(file, fmt.Appendf(nil, settings, s.upstream.url), 0o600); err != nil {
 		t.Fatal(err)
 	}

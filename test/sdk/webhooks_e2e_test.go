@@ -121,7 +121,7 @@ func startProgram(t *testing.T) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := program.Place{Folder: t.TempDir()}
+	at := program.Place{Dir: t.TempDir()}
 	server, err := binary.Serve(at, "--webhooks-allow-http", "--webhooks-allow-cidrs=127.0.0.0/8")
 	if err != nil {
 		t.Fatal(err)

@@ -164,7 +164,7 @@ func query(t *testing.T, url, sql string) string {
 func assertGone(t *testing.T, url, dir string) {
 	t.Helper()
 	if !strings.Contains(filepath.Base(dir), "turnpike-postgres-") {
-		t.Fatalf("not a cluster's folder: %s", dir)
+		t.Fatalf("not a cluster's directory: %s", dir)
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s is still there: %v", dir, err)

@@ -64,7 +64,7 @@ func Main(m interface{ Run() int }) {
 // Place is the storage of a server: a data directory, and PostgreSQL if DatabaseURL is
 // set. Servers and commands with the same Place share the data.
 type Place struct {
-	Folder      string
+	Dir         string
 	DatabaseURL string
 	Env         []string // NAME=VALUE
 }
@@ -73,14 +73,14 @@ type Place struct {
 // environment of this process.
 func (b Binary) command(at Place, args ...string) *exec.Cmd {
 	cmd := exec.Command(b.path, args...)
-	cmd.Dir = at.Folder
+	cmd.Dir = at.Dir
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "TURNPIKE_") && !strings.HasPrefix(v, "PG") {
 			cmd.Env = append(cmd.Env, v)
 		}
 	}
 	cmd.Env = append(cmd.Env, b.env...)
-	cmd.Env = append(cmd.Env, "TURNPIKE_DATA="+at.Folder)
+	cmd.Env = append(cmd.Env, "TURNPIKE_DATA="+at.Dir)
 	if at.DatabaseURL != "" {
 		cmd.Env = append(cmd.Env, "TURNPIKE_DATABASE_URL="+at.DatabaseURL, "TURNPIKE_MASTER_KEY="+MasterKey)
 	}
@@ -113,7 +113,7 @@ var announced = regexp.MustCompile(`listening on (http://[0-9.:]+)`)
 func (b Binary) Serve(at Place, args ...string) (*Server, error) {
 	cmd := b.command(at, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
 	s := &Server{cmd: cmd, log: &tail{}, done: make(chan struct{})}
-	if err := os.MkdirAll(at.Folder, 0o700); err != nil {
+	if err := os.MkdirAll(at.Dir, 0o700); err != nil {
 		return nil, err
 	}
 	// Not cmd.StdoutPipe: that pipe is closed when the process ends, possibly before

@@ -105,7 +105,7 @@ func TestHangingEndpointsLeaveSlots(t *testing.T) {
 	if full {
 		eachEngine(t, checkHangingEndpoints)
 	} else {
-		checkHangingEndpoints(t, program.Place{Folder: t.TempDir()})
+		checkHangingEndpoints(t, program.Place{Dir: t.TempDir()})
 	}
 }
 

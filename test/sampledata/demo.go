@@ -1,4 +1,4 @@
-package world
+package sampledata
 
 import (
 	"bytes"
@@ -66,7 +66,7 @@ func scriptedProvider(t testing.TB) string {
 const DemoPassword = "lanterns over the harbour"
 
 // Demo creates a bookshop that has used the server in production for weeks.
-func Demo(t testing.TB) *World {
+func Demo(t testing.TB) *Workspace {
 	t.Helper()
 	cfg := Config(t, "sqlite")
 	cfg.PublicURL = "https://turnpike.example.com"
@@ -75,7 +75,7 @@ func Demo(t testing.TB) *World {
 	clock := harness.NewClock()
 	clock.Turn(-95 * time.Minute) // the clock is close to the present at the end
 	s := harness.Start(t, cfg, clock)
-	w := &World{Server: s, Workspace: s.Workspace(t, "Lantern Books"), text: func(s string) string { return s }}
+	w := &Workspace{Server: s, Workspace: s.Workspace(t, "Lantern Books"), text: func(s string) string { return s }}
 	w.demoPeople(t)
 	w.demoKeys(t)
 	w.demoJobs(t)
@@ -87,7 +87,7 @@ func Demo(t testing.TB) *World {
 	return w
 }
 
-func (w *World) demoPeople(t testing.TB) {
+func (w *Workspace) demoPeople(t testing.TB) {
 	t.Helper()
 	folk := people.New(w.DB, w.Ring, people.Options{Now: w.Clock.Now})
 	w.write(t, func(tx *db.Tx) error {
@@ -130,7 +130,7 @@ var demoKeys = []*demoKey{
 	{name: "Catalogue job", project: "catalogue", model: "gpt-4o-mini", budget: 300_000_000, perDay: 2600, cost: 4_200},
 }
 
-func (w *World) demoKeys(t testing.TB) {
+func (w *Workspace) demoKeys(t testing.TB) {
 	t.Helper()
 	keys := access.NewKeys(w.Ring, w.Clock.Now)
 	by := access.Caller{Actor: audit.Actor{Name: w.Owner.ID, IP: "203.0.113.24"}}
@@ -178,7 +178,7 @@ func (w *World) demoKeys(t testing.TB) {
 }
 
 // demoUsage creates a month of requests: busy days, quiet nights and weekends.
-func (w *World) demoUsage(t testing.TB) {
+func (w *Workspace) demoUsage(t testing.TB) {
 	t.Helper()
 	dice := rand.New(rand.NewPCG(7, 42)) //nolint:gosec // the same pictures every time
 	now := w.Clock.Now()
@@ -225,7 +225,7 @@ func (w *World) demoUsage(t testing.TB) {
 }
 
 // demoRequests creates the latest requests in the log.
-func (w *World) demoRequests(t testing.TB, tx *db.Tx, dice *rand.Rand) error {
+func (w *Workspace) demoRequests(t testing.TB, tx *db.Tx, dice *rand.Rand) error {
 	t.Helper()
 	log := db.NewBulk("requests", "", "id text", "workspace_id text", "environment text", "key_id text", "key_hint text", "ip text", "method text", "path text", "project text",
 		"user_agent text", "node_id text", "created_at bigint", "settled boolean", "status bigint", "error_code text", "model text", "provider text", "input_tokens bigint", "output_tokens bigint",
@@ -256,7 +256,7 @@ func (w *World) demoRequests(t testing.TB, tx *db.Tx, dice *rand.Rand) error {
 	return err
 }
 
-func (w *World) demoJobs(t testing.TB) {
+func (w *Workspace) demoJobs(t testing.TB) {
 	t.Helper()
 	picture := func(id, prompt string) map[string]any {
 		return map[string]any{"custom_id": id, "body": map[string]any{"prompt": prompt, "size": "1024x1024"}}
@@ -277,7 +277,7 @@ func (w *World) demoJobs(t testing.TB) {
 }
 
 // demoWebhooks creates two endpoints. One of them fails.
-func (w *World) demoWebhooks(t testing.TB) {
+func (w *Workspace) demoWebhooks(t testing.TB) {
 	t.Helper()
 	well := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(http.StatusNoContent) }))
 	ill := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
@@ -300,7 +300,7 @@ func (w *World) demoWebhooks(t testing.TB) {
 
 // age makes new data look old: realistic receiver addresses, dates weeks ago, and no
 // log entries of the demo itself.
-func (w *World) age(t testing.TB) {
+func (w *Workspace) age(t testing.TB) {
 	t.Helper()
 	now := w.Clock.Now()
 	const weeks = int64(60 * 24 * time.Hour / time.Microsecond)
@@ -329,7 +329,7 @@ func (w *World) age(t testing.TB) {
 }
 
 // delivered sends a test event and waits for its first attempt.
-func (w *World) delivered(t testing.TB, endpoint, kind string) (id string) {
+func (w *Workspace) delivered(t testing.TB, endpoint, kind string) (id string) {
 	t.Helper()
 	id = w.post(t, "/v1/webhooks/"+endpoint+"/test", map[string]any{"type": kind}).Text("id")
 	last := w.until(t, "/v1/deliveries/"+id, func(r *harness.Response) bool { return r.At("attempt_count") != 0.0 })
@@ -337,7 +337,7 @@ func (w *World) delivered(t testing.TB, endpoint, kind string) (id string) {
 	return id
 }
 
-func (w *World) demoRuns(t testing.TB) {
+func (w *Workspace) demoRuns(t testing.TB) {
 	t.Helper()
 	tools := []any{
 		map[string]any{"type": "function", "name": "find_order", "description": "Finds an order of the shop.", "parameters": orderOnly},
@@ -367,7 +367,7 @@ var (
 	orderOnly = map[string]any{"type": "object", "properties": map[string]any{"order": text}, "required": []string{"order"}}
 )
 
-func (w *World) leakLive(t testing.TB) {
+func (w *Workspace) leakLive(t testing.TB) {
 	t.Helper()
 	value, _ := w.KeyOf(t, &access.Key{Tenant: w.Workspace.In(accounts.Live), Name: "Prototype of the chat", Scopes: []string{"chat.completions:create"}})
 	w.Do(t, harness.Request{Method: "POST", Path: "/leaks/report", Body: map[string]any{"keys": []string{value}, "url": "https://git.example/lantern/prototype/blob/main/.env"}})

@@ -1,6 +1,6 @@
-// Package world fills a workspace with every kind of resource, so that every page has
+// Package sampledata fills a workspace with every kind of resource, so that every page has
 // content.
-package world
+package sampledata
 
 import (
 	"net/http"
@@ -22,8 +22,8 @@ import (
 	"turnpike/test/harness"
 )
 
-// World is a workspace and the IDs of its resources.
-type World struct {
+// Workspace is a workspace and the IDs of its resources.
+type Workspace struct {
 	*harness.Server
 	Workspace *accounts.Workspace
 	Owner     *accounts.User // has no password
@@ -51,9 +51,9 @@ func Config(t testing.TB, engine string) config.Config {
 
 // Fill creates a workspace and fills its test environment. Every string that a customer
 // can choose goes through text.
-func Fill(t testing.TB, s *harness.Server, name string, text func(string) string) *World {
+func Fill(t testing.TB, s *harness.Server, name string, text func(string) string) *Workspace {
 	t.Helper()
-	w := &World{Server: s, Workspace: s.Workspace(t, text(name)), text: text}
+	w := &Workspace{Server: s, Workspace: s.Workspace(t, text(name)), text: text}
 	w.Key, _ = s.Key(t, w.Workspace, accounts.Test)
 	w.people(t)
 	w.keys(t)
@@ -67,13 +67,13 @@ func Fill(t testing.TB, s *harness.Server, name string, text func(string) string
 
 // Path returns the path of a route in a workspace, with IDs of this world. named
 // reports whether it contains an ID.
-func (w *World) Path(t testing.TB, rt dashboard.Route, in *accounts.Workspace, env accounts.Environment) (path string, named bool) {
+func (w *Workspace) Path(t testing.TB, rt dashboard.Route, in *accounts.Workspace, env accounts.Environment) (path string, named bool) {
 	t.Helper()
 	path = strings.NewReplacer("{workspace}", in.ID, "{env}", string(env), "{$}", "").Replace(rt.Path)
 	for _, m := range placeholder.FindAllStringSubmatch(path, -1) {
 		id := w.id(rt.Path, m[1])
 		if id == "" {
-			t.Fatalf("the world has no %s for %s: add it to World.id", m[0], rt.Path)
+			t.Fatalf("sample data has no %s for %s: add it to Workspace.id", m[0], rt.Path)
 		}
 		path, named = strings.Replace(path, m[0], id, 1), true
 	}
@@ -89,7 +89,7 @@ func Named(rt dashboard.Route) bool {
 
 // id returns the ID for a page's path, such as a key's ID for keys/{id}. Resources of a
 // person have none.
-func (w *World) id(path, name string) string {
+func (w *Workspace) id(path, name string) string {
 	before, _, _ := strings.Cut(path, "{"+name)
 	parts := strings.Split(strings.Trim(before, "/"), "/")
 	kind := parts[len(parts)-1]
@@ -104,24 +104,24 @@ func (w *World) id(path, name string) string {
 		"members": w.MemberID}[kind]
 }
 
-func (w *World) call(t testing.TB, r harness.Request) *harness.Response {
+func (w *Workspace) call(t testing.TB, r harness.Request) *harness.Response {
 	t.Helper()
 	r.Key = w.Key
 	r.Header = http.Header{"User-Agent": {w.text("lantern-shop/4.2")}, "Service-Project": {w.ProjectID}}
 	return w.Do(t, r)
 }
 
-func (w *World) post(t testing.TB, path string, body any) *harness.Response {
+func (w *Workspace) post(t testing.TB, path string, body any) *harness.Response {
 	t.Helper()
 	return w.call(t, harness.Request{Method: "POST", Path: path, Body: body}).Want(t, 200, "")
 }
 
-func (w *World) get(t testing.TB, path string) *harness.Response {
+func (w *Workspace) get(t testing.TB, path string) *harness.Response {
 	t.Helper()
 	return w.call(t, harness.Request{Method: "GET", Path: path}).Want(t, 200, "")
 }
 
-func (w *World) write(t testing.TB, fn func(tx *db.Tx) error) {
+func (w *Workspace) write(t testing.TB, fn func(tx *db.Tx) error) {
 	t.Helper()
 	if err := w.DB.Write(t.Context(), fn); err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func (w *World) write(t testing.TB, fn func(tx *db.Tx) error) {
 }
 
 // people creates an owner, a member, an invited person, and their changes.
-func (w *World) people(t testing.TB) {
+func (w *Workspace) people(t testing.TB) {
 	t.Helper()
 	folk := people.New(w.DB, w.Ring, people.Options{Now: w.Clock.Now})
 	id := strings.ToLower(w.Workspace.ID)
@@ -149,7 +149,7 @@ func (w *World) people(t testing.TB) {
 }
 
 // keys creates a key of each state, and a project.
-func (w *World) keys(t testing.TB) {
+func (w *Workspace) keys(t testing.TB) {
 	t.Helper()
 	keys := access.NewKeys(w.Ring, w.Clock.Now)
 	by := access.Caller{Actor: audit.Actor{Name: w.Owner.ID, IP: "203.0.113.7"}}
@@ -180,7 +180,7 @@ func chat(prompt string) map[string]any {
 }
 
 // calls sends requests that succeed and requests that fail.
-func (w *World) calls(t testing.TB) {
+func (w *Workspace) calls(t testing.TB) {
 	t.Helper()
 	w.RequestID = w.post(t, "/v1/chat/completions", chat(w.text("Hello there"))).Header.Get("X-Request-Id")
 	failed := w.call(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Body: chat("[[sim:error=503]]")})
@@ -190,7 +190,7 @@ func (w *World) calls(t testing.TB) {
 }
 
 // jobs creates a job of each kind, and one that fails.
-func (w *World) jobs(t testing.TB) {
+func (w *Workspace) jobs(t testing.TB) {
 	t.Helper()
 	picture := func(id, prompt string) map[string]any {
 		return map[string]any{"custom_id": id, "body": map[string]any{"prompt": prompt, "size": "64x64"}}
@@ -210,7 +210,7 @@ func (w *World) jobs(t testing.TB) {
 }
 
 // runs creates a run that waits for approval, and completed ones.
-func (w *World) runs(t testing.TB) {
+func (w *Workspace) runs(t testing.TB) {
 	t.Helper()
 	tools := []any{map[string]any{"type": "function", "name": "find_order", "description": w.text("Finds an order.")},
 		map[string]any{"type": "http", "name": "refund_order", "url": "https://shop.example.com/refunds", "require_approval": "always", "description": w.text("Pays an order back.")}}
@@ -231,7 +231,7 @@ func (w *World) runs(t testing.TB) {
 }
 
 // webhooks creates a failing endpoint, a paused one, and a replay.
-func (w *World) webhooks(t testing.TB) {
+func (w *Workspace) webhooks(t testing.TB) {
 	t.Helper()
 	broken := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		http.Error(rw, w.text("the order could not be saved"), http.StatusInternalServerError)
@@ -247,14 +247,14 @@ func (w *World) webhooks(t testing.TB) {
 }
 
 // leak creates a leaked key.
-func (w *World) leak(t testing.TB) {
+func (w *Workspace) leak(t testing.TB) {
 	t.Helper()
 	value, _ := w.KeyOf(t, &access.Key{Tenant: w.Workspace.In(accounts.Test), Name: w.text("found in a repository"), Scopes: []string{"models:read"}})
 	w.Do(t, harness.Request{Method: "POST", Path: "/leaks/report", Body: map[string]any{"keys": []string{value}}}).Want(t, 202, "")
 }
 
 // until polls the path until ok accepts the response.
-func (w *World) until(t testing.TB, path string, ok func(r *harness.Response) bool) (last *harness.Response) {
+func (w *Workspace) until(t testing.TB, path string, ok func(r *harness.Response) bool) (last *harness.Response) {
 	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() && last != nil && !ok(last) {
