@@ -68,5 +68,5 @@ func (i *instance) signIn() *dashboard.SignInProvider {
 		return nil
 	}
 	return &dashboard.SignInProvider{Name: o.Name, Provider: people.NewProvider(people.ProviderSettings{Issuer: o.Issuer, ClientID: o.ClientID,
-		ClientSecret: string(o.ClientSecret), RedirectURL: i.URL() + dashboard.SignInCallback}, &http.Client{Timeout: signInTimeout, Transport: safehttp.WithoutUpgrades(nil)})}
+		ClientSecret: string(o.ClientSecret), RedirectURL: i.URL() + dashboard.SignInCallback, TrustEmail: o.TrustEmail}, &http.Client{Timeout: signInTimeout, Transport: safehttp.WithoutUpgrades(nil)})}
 }

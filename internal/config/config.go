@@ -187,6 +187,7 @@ type OIDC struct {
 	ClientID     string `name:"client_id" help:"Client ID of this server at the provider; required with oidc.issuer."`
 	ClientSecret Secret `name:"client_secret" help:"Client secret of this server at the provider; empty if there is none."`
 	Name         string `name:"name" default:"single sign-on" help:"Name of the provider on the button: Sign in with …"`
+	TrustEmail   bool   `name:"trust_email" help:"Accept email addresses that the provider doesn't mark as verified. Only for a provider at which your organization assigns the addresses, such as your own Entra ID tenant: elsewhere, people could claim the address of another member."`
 }
 
 // Default returns the default settings.

@@ -25,6 +25,7 @@ type ProviderSettings struct {
 	ClientID     string
 	ClientSecret string
 	RedirectURL  string // of the page that calls FinishOIDC
+	TrustEmail   bool   // accepts addresses that the provider doesn't mark as verified
 }
 
 // Provider is an OpenID Connect provider. It is discovered at the first sign-in, so that the server starts
@@ -79,10 +80,11 @@ func (o *Provider) oauth(found *oidc.Provider) *oauth2.Config {
 }
 
 type claims struct {
-	token *oidc.IDToken
+	token    *oidc.IDToken
+	userInfo func() (*oidc.UserInfo, error)
 
 	Email         string `json:"email"`
-	EmailVerified bool   `json:"email_verified"`
+	EmailVerified *bool  `json:"email_verified"`
 	Name          string `json:"name"`
 
 	// AuthTime is when the person last authenticated. Not every provider sends it.
@@ -91,6 +93,19 @@ type claims struct {
 	// Methods are how the person authenticated (RFC 8176): an array of strings, which not every provider
 	// sends. Another type must not fail a sign-in.
 	Methods any `json:"amr"`
+}
+
+// readUserInfo reads the email address from the provider's user info.
+func (c *claims) readUserInfo() error {
+	info, err := c.userInfo()
+	if err != nil {
+		return fmt.Errorf("user info: %w", err)
+	}
+	if info.Subject != c.token.Subject {
+		return errors.New("user info of another person")
+	}
+	c.Email, c.EmailVerified = info.Email, &info.EmailVerified
+	return nil
 }
 
 // secondFactor reports whether the provider checked more than one factor.
@@ -129,9 +144,14 @@ func (p *People) exchangeVerified(ctx context.Context, o *Provider, c OIDCCallba
 	if err != nil {
 		return nil, err
 	}
+	var cause error
+	if who.EmailVerified == nil && !o.settings.TrustEmail { // Okta reports it only as user info
+		cause = who.readUserInfo()
+	}
 	who.Email = accounts.NormalizeEmail(who.Email)
-	if !who.EmailVerified || checkEmail(who.Email) != nil {
-		return nil, fault.New(fault.Authentication, "The provider has not verified your email address, so you cannot sign in with it.")
+	verified := o.settings.TrustEmail || who.EmailVerified != nil && *who.EmailVerified
+	if !verified || checkEmail(who.Email) != nil {
+		return nil, fault.New(fault.Authentication, "The provider has not verified your email address, so you cannot sign in with it.").Because(cause)
 	}
 	return who, nil
 }
@@ -161,7 +181,9 @@ func (p *People) exchange(ctx context.Context, o *Provider, c OIDCCallback, f ch
 	if subtle.ConstantTimeCompare([]byte(token.Nonce), []byte(state.Nonce)) != 1 {
 		return nil, errOIDC(errors.New("wrong nonce"))
 	}
-	who := claims{token: token}
+	who := claims{token: token, userInfo: func() (*oidc.UserInfo, error) {
+		return found.UserInfo(oidc.ClientContext(ctx, o.client), oauth2.StaticTokenSource(tokens))
+	}}
 	if err := token.Claims(&who); err != nil {
 		return nil, errOIDC(fmt.Errorf("claims: %w", err))
 	}

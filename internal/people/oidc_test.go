@@ -28,7 +28,8 @@ type issuer struct {
 	t         *testing.T
 	key       *ecdsa.PrivateKey
 	claims    map[string]any // of the next token
-	challenge string         // of the sign-in that it has seen last
+	userInfo  map[string]any
+	challenge string // of the sign-in that it has seen last
 }
 
 func newIssuer(t *testing.T) *issuer {
@@ -41,7 +42,7 @@ func newIssuer(t *testing.T) *issuer {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /.well-known/openid-configuration", func(rw http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(rw).Encode(map[string]any{"issuer": i.URL, "authorization_endpoint": i.URL + "/authorize", "token_endpoint": i.URL + "/token",
-			"jwks_uri": i.URL + "/keys", "id_token_signing_alg_values_supported": []string{"ES256"}})
+			"jwks_uri": i.URL + "/keys", "userinfo_endpoint": i.URL + "/userinfo", "id_token_signing_alg_values_supported": []string{"ES256"}})
 	})
 	mux.HandleFunc("GET /keys", func(rw http.ResponseWriter, _ *http.Request) {
 		point, err := key.PublicKey.Bytes()
@@ -52,6 +53,14 @@ func newIssuer(t *testing.T) *issuer {
 			"x": b64(point[1:33]), "y": b64(point[33:])}}})
 	})
 	mux.HandleFunc("POST /token", i.token)
+	mux.HandleFunc("GET /userinfo", func(rw http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer a" {
+			http.Error(rw, "no token", http.StatusUnauthorized)
+			return
+		}
+		rw.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(rw).Encode(i.userInfo)
+	})
 	i.Server = httptest.NewServer(mux)
 	t.Cleanup(i.Close)
 	return i
@@ -115,8 +124,12 @@ func (w *fixture) prepare(i *issuer, address, subject, email string) url.Values 
 	return q
 }
 
-func provider(i *issuer) *people.Provider {
-	return people.NewProvider(people.ProviderSettings{Issuer: i.URL, ClientID: "turnpike", ClientSecret: "s", RedirectURL: "https://turnpike.example.com/back"}, i.Client())
+func provider(i *issuer, change ...func(*people.ProviderSettings)) *people.Provider {
+	s := people.ProviderSettings{Issuer: i.URL, ClientID: "turnpike", ClientSecret: "s", RedirectURL: "https://turnpike.example.com/back"}
+	for _, fn := range change {
+		fn(&s)
+	}
+	return people.NewProvider(s, i.Client())
 }
 
 func TestProviderSignsInMembersAndInvitedPeople(t *testing.T) {
@@ -184,18 +197,25 @@ func TestInvalidProviderResponsesAreRejected(t *testing.T) {
 		o := provider(i)
 		w.withoutPassword("ada@example.com", accounts.Owner)
 		for what, change := range map[string]func(a *people.OIDCCallback){
-			"another state":       func(a *people.OIDCCallback) { a.State = "x" },
-			"another browser":     func(a *people.OIDCCallback) { a.Cookie = "x" },
-			"another code":        func(a *people.OIDCCallback) { a.Code = "bad" },
-			"another verifier":    func(*people.OIDCCallback) { i.challenge = "x" },
-			"another nonce":       func(*people.OIDCCallback) { i.claims["nonce"] = "x" },
-			"another audience":    func(*people.OIDCCallback) { i.claims["aud"] = "x" },
-			"another issuer":      func(*people.OIDCCallback) { i.claims["iss"] = "https://x.example.com" },
-			"a token that ended":  func(*people.OIDCCallback) { i.claims["exp"] = w.clock().Add(-time.Minute).Unix() },
-			"unverified address":  func(*people.OIDCCallback) { i.claims["email_verified"] = false },
-			"unsaid verification": func(*people.OIDCCallback) { delete(i.claims, "email_verified") },
-			"no address":          func(*people.OIDCCallback) { delete(i.claims, "email") },
-			"took too long":       func(*people.OIDCCallback) { w.advance(10 * time.Minute) },
+			"another state":      func(a *people.OIDCCallback) { a.State = "x" },
+			"another browser":    func(a *people.OIDCCallback) { a.Cookie = "x" },
+			"another code":       func(a *people.OIDCCallback) { a.Code = "bad" },
+			"another verifier":   func(*people.OIDCCallback) { i.challenge = "x" },
+			"another nonce":      func(*people.OIDCCallback) { i.claims["nonce"] = "x" },
+			"another audience":   func(*people.OIDCCallback) { i.claims["aud"] = "x" },
+			"another issuer":     func(*people.OIDCCallback) { i.claims["iss"] = "https://x.example.com" },
+			"a token that ended": func(*people.OIDCCallback) { i.claims["exp"] = w.clock().Add(-time.Minute).Unix() },
+			"unverified address": func(*people.OIDCCallback) { i.claims["email_verified"] = false },
+			"unsaid verification": func(*people.OIDCCallback) {
+				delete(i.claims, "email_verified")
+				i.userInfo = map[string]any{"sub": "1", "email": "ada@example.com"}
+			},
+			"user info of another person": func(*people.OIDCCallback) {
+				delete(i.claims, "email_verified")
+				i.userInfo = map[string]any{"sub": "2", "email": "ada@example.com", "email_verified": true}
+			},
+			"no address":    func(*people.OIDCCallback) { delete(i.claims, "email") },
+			"took too long": func(*people.OIDCCallback) { w.advance(10 * time.Minute) },
 		} {
 			a := w.begin(i, o, "1", "ada@example.com")
 			change(&a)
@@ -215,6 +235,22 @@ func TestInvalidProviderResponsesAreRejected(t *testing.T) {
 		}
 		_, err = w.FinishOIDC(t.Context(), o, a, browser)
 		want(t, err, fault.Authentication) // a callback works once
+	})
+}
+
+func TestAddressIsVerifiedByUserInfoOrTrusted(t *testing.T) {
+	each(t, func(t *testing.T, w *fixture) {
+		i := newIssuer(t)
+		w.withoutPassword("ada@example.com", accounts.Owner)
+		i.userInfo = map[string]any{"sub": "1", "email": "ada@example.com", "email_verified": true}
+		trusting := provider(i, func(s *people.ProviderSettings) { s.TrustEmail = true })
+		for what, o := range map[string]*people.Provider{"user info": provider(i), "trust": trusting} {
+			a := w.begin(i, o, "1", "ada@example.com")
+			delete(i.claims, "email_verified")
+			if _, err := w.FinishOIDC(t.Context(), o, a, browser); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
 	})
 }
 
