@@ -54,6 +54,8 @@ type App struct {
 
 	// FirstRun is set if this start created the first workspace.
 	FirstRun *FirstRun
+	// NeedsOwner is set if there was no owner at the start.
+	NeedsOwner bool
 }
 
 // Start opens the database, starts every component and listens. Connections wait
@@ -85,10 +87,16 @@ func Start(ctx context.Context, cfg config.Config, version string, now func() ti
 		return nil, err
 	}
 	a.instance.Store(first)
-	if a.FirstRun, err = firstRun(ctx, first.store, first.people, now); err != nil {
+	if a.FirstRun, err = firstRun(ctx, first.store, first.people, cfg.SetupToken, now); err != nil {
 		return nil, err
 	}
-	return a, nil
+	if cfg.SetupToken != "" {
+		if err := applySetupToken(ctx, first.store, first.people, cfg.SetupToken); err != nil {
+			return nil, err
+		}
+	}
+	a.NeedsOwner, err = first.people.NeedsSetup(ctx, first.store.DB)
+	return a, err
 }
 
 func (a *App) listen() (err error) {

@@ -13,6 +13,7 @@ import (
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
+	"turnpike/internal/config"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/people"
@@ -70,7 +71,7 @@ func (i *instance) deleteClaimedFirstRun(ctx context.Context) error {
 
 // firstRun creates a workspace, a test key and the setup link if there is no
 // workspace yet. Its unique name makes nodes that start concurrently agree.
-func firstRun(ctx context.Context, s *Store, folk *people.People, now func() time.Time) (*FirstRun, error) {
+func firstRun(ctx context.Context, s *Store, folk *people.People, token config.Secret, now func() time.Time) (*FirstRun, error) {
 	var created *FirstRun
 	err := s.DB.Write(ctx, func(tx *db.Tx) error {
 		created = nil
@@ -87,7 +88,7 @@ func firstRun(ctx context.Context, s *Store, folk *people.People, now func() tim
 		if err != nil {
 			return err
 		}
-		link, err := folk.NewSetupLink(ctx, tx, w.ID)
+		link, err := folk.NewSetupLink(ctx, tx, w.ID, string(token))
 		created = &FirstRun{TestKey: value, SetUp: link}
 		return err
 	})
@@ -95,4 +96,25 @@ func firstRun(ctx context.Context, s *Store, folk *people.People, now func() tim
 		return nil, nil // another node was faster
 	}
 	return created, err
+}
+
+// applySetupToken makes the configured token open the setup link, unless there is
+// an owner. The first workspace is the one that the first owner gets.
+func applySetupToken(ctx context.Context, s *Store, folk *people.People, token config.Secret) error {
+	err := s.DB.Write(ctx, func(tx *db.Tx) error {
+		needed, err := folk.NeedsSetup(ctx, tx)
+		if err != nil || !needed || folk.CheckSetupLink(ctx, tx, string(token)) == nil {
+			return err
+		}
+		all, err := accounts.ListWorkspaces(ctx, tx)
+		if err != nil || len(all) == 0 {
+			return err
+		}
+		_, err = folk.NewSetupLink(ctx, tx, all[0].ID, string(token))
+		return err
+	})
+	if fault.Is(err, fault.Conflict) {
+		return nil // another node was faster
+	}
+	return err
 }

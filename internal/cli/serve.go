@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 
 	"turnpike/internal/app"
@@ -27,7 +28,10 @@ TURNPIKE_MASTER_KEY.
 The first start creates a workspace, a test key, and a link to become the owner in
 the dashboard. It prints them to the terminal. Without a terminal, it writes them
 to first-run.txt in the data directory and deletes that file once there is an
-owner.`,
+owner. turnpike setup-link prints a new link.
+
+Under systemd with Type=notify, it reports when it is ready and when it stops, and
+it answers the watchdog.`,
 		Example: `  turnpike serve
   turnpike serve --listen 0.0.0.0:8080 --data /var/lib/turnpike
   TURNPIKE_MASTER_KEY=… turnpike serve --database-url postgres://turnpike@db/turnpike`,
@@ -50,6 +54,7 @@ func (e *env) serve(cmd *cobra.Command, _ []string) error {
 		return errors.Join(err, a.Close())
 	}
 	a.Serve() // after first-run.txt is written
+	defer notifyReady()()
 	failed := make(chan error, 1)
 	go func() { failed <- a.Wait() }()
 	select {
@@ -57,6 +62,7 @@ func (e *env) serve(cmd *cobra.Command, _ []string) error {
 	case <-cmd.Context().Done():
 		slog.Info("shutting down; finishing requests in progress")
 	}
+	notify(daemon.SdNotifyStopping)
 	err = errors.Join(err, a.Close())
 	if err == nil {
 		slog.Info("stopped")
@@ -78,25 +84,39 @@ func withListenAdvice(err error) error {
 	return err
 }
 
-// welcome prints the server's address. At the first start it also shows how to
-// use it. The key goes to the terminal or to a file that only the owner can read,
-// never to a log.
+// welcome reports the server's address. At the first start it also shows how to
+// use it. The key and the link go to the terminal or to a file that only the owner
+// can read, never to a log.
 func (e *env) welcome(a *app.App) error {
-	fmt.Fprintf(e.out, "Turnpike %s is listening on %s\n", version, a.ListenURL())
-	if a.FirstRun == nil {
+	structured := e.loaded.Log.Format == "json" && !isTerminal(e.out)
+	if structured {
+		slog.Info("listening", "version", version, "url", a.ListenURL(), "dashboard", a.URL()+"/dashboard/")
+	} else {
+		fmt.Fprintf(e.out, "Turnpike %s is listening on %s\n", version, a.ListenURL())
+	}
+	if a.FirstRun != nil {
+		text := firstRunText(a)
+		if isTerminal(e.out) {
+			fmt.Fprint(e.out, text)
+			return nil
+		}
+		path, err := a.SaveFirstRun(text + "Turnpike then deletes this file. Copy the key first.\n")
+		if err != nil {
+			return err
+		}
+		if structured {
+			slog.Info("first start; a test key and an example request are in a file", "path", path)
+		} else {
+			fmt.Fprintf(e.out, "First start: a link to the dashboard, a test key and an example request are in %s\n", path)
+		}
+	} else if !structured {
 		fmt.Fprintf(e.out, "The dashboard is at %s/dashboard/\n", a.URL())
-		return nil
 	}
-	text := firstRunText(a)
-	if isTerminal(e.out) {
-		fmt.Fprint(e.out, text)
-		return nil
+	if a.NeedsOwner && e.loaded.SetupToken == "" {
+		slog.Info("no owner yet; to print a link that creates the owner account, run: turnpike setup-link")
+	} else if a.NeedsOwner {
+		slog.Info("no owner yet; open /dashboard/setup?token= with the token of setup_token to create the owner account", "dashboard", a.URL()+"/dashboard/")
 	}
-	path, err := a.SaveFirstRun(text + "Turnpike then deletes this file. Copy the key first.\n")
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(e.out, "First start: a link to the dashboard, a test key and an example request are in %s\n", path)
 	return nil
 }
 

@@ -29,6 +29,7 @@ type Config struct {
 	DatabaseURL     SecretURL      `name:"database_url" help:"PostgreSQL address (postgres://user:password@host/database), which makes this server a node of a cluster; empty uses the embedded database in the data directory."`
 	PublicURL       string         `name:"public_url" help:"Address where clients and the dashboard reach the server, used in links and signed URLs; empty derives it from listen."`
 	MasterKey       Secret         `name:"master_key" help:"32 random bytes in base64 or hex that encrypt all stored secrets. Required with PostgreSQL, and the same on every node; empty uses the key generated in the data directory."`
+	SetupToken      Secret         `name:"setup_token" help:"Token of the link for the first owner, of at least 20 characters, so that it is known before the first start. It has no effect once there is an owner; empty creates a random one."`
 	TrustedProxies  []netip.Prefix `name:"trusted_proxies" help:"Addresses or CIDR ranges of reverse proxies. Turnpike trusts their X-Forwarded-For and, if public_url is https, that the client uses HTTPS; empty trusts none."`
 	AllowedOrigins  []string       `name:"allowed_origins" help:"Browser origins that may use tp_live_ keys; empty allows none."`
 	MetricsListen   string         `name:"metrics_listen" help:"Address and port of GET /metrics for Prometheus, on a separate listener; empty turns it off."`

@@ -63,6 +63,8 @@ func (c Config) Validate() error {
 		f.note("public_url", publicURLFault(c.PublicURL))
 	}
 	c.checkMasterKey(f)
+	f.addIf(c.SetupToken != "" && len(c.SetupToken) < 20, "setup_token",
+		"is shorter than 20 characters, which can be guessed; expected at least 20 characters, such as those of: openssl rand -hex 24")
 	f.addIf(c.TLS.Cert == "" && c.TLS.Key != "", "tls.cert", "tls.key is set, so its certificate file is expected here too")
 	f.addIf(c.TLS.Key == "" && c.TLS.Cert != "", "tls.key", "tls.cert is set, so its key file is expected here too")
 	if c.MetricsListen != "" {

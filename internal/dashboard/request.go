@@ -117,7 +117,14 @@ func (req *request) secure() bool { return clientip.IsHTTPS(req.R, req.s.public,
 // isPrivate reports whether the browser uses one of the server's own addresses and
 // no one can read the connection: public_url over HTTPS, or this machine.
 func (req *request) isPrivate() bool {
-	return req.secure() && req.atPublicHost() || req.fromThisMachine()
+	return req.secure() && req.atPublicHost() || req.fromThisMachine() || req.atLocalhost()
+}
+
+// atLocalhost reports whether public_url is http://localhost and the browser uses
+// it. Then the browser and the published port are on one machine, from whichever
+// address a container network forwards the request.
+func (req *request) atLocalhost() bool {
+	return req.s.public.Scheme == "http" && req.s.public.Hostname() == "localhost" && req.atPublicHost() && !req.throughProxy()
 }
 
 func (req *request) atPublicHost() bool { return clientip.SameHost(req.R.Host, req.s.public) }

@@ -54,7 +54,7 @@ func (p *People) storeLink(ctx context.Context, tx *db.Tx, kind string, l *Link)
 	if l.Person != nil {
 		userID = l.Person.ID
 	}
-	l.Token = newToken()
+	l.Token = cmp.Or(l.Token, newToken())
 	_, err := tx.Exec(ctx, "INSERT INTO one_time_links (token_hash, kind, user_id, workspace_id, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6)",
 		hashToken(l.Token), kind, userID, db.OrNull(l.WorkspaceID), p.now().UnixMicro(), db.Micros(l.ExpiresAt))
 	return err
@@ -65,16 +65,16 @@ func deleteLinks(ctx context.Context, tx *db.Tx, userID string) error {
 	return err
 }
 
-// NewSetupLink creates the link for the first owner and deletes earlier ones. It doesn't expire. It fails
-// if there is an owner.
-func (p *People) NewSetupLink(ctx context.Context, tx *db.Tx, workspaceID string) (*Link, error) {
+// NewSetupLink creates the link for the first owner and deletes earlier ones. It doesn't expire. An empty
+// token creates a random one. It fails if there is an owner.
+func (p *People) NewSetupLink(ctx context.Context, tx *db.Tx, workspaceID, token string) (*Link, error) {
 	if err := requireNoOwner(ctx, tx); err != nil {
 		return nil, err
 	}
 	if _, err := tx.Exec(ctx, "DELETE FROM one_time_links WHERE kind = $1", kindSetup); err != nil {
 		return nil, err
 	}
-	l := &Link{Path: setupPath, WorkspaceID: workspaceID}
+	l := &Link{Path: setupPath, WorkspaceID: workspaceID, Token: token}
 	if err := p.storeLink(ctx, tx, kindSetup, l); err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ import (
 
 func (w *fixture) setUpLink() (link *people.Link, err error) {
 	err = w.try(func(tx *db.Tx) (err error) {
-		link, err = w.NewSetupLink(w.t.Context(), tx, w.acme.ID)
+		link, err = w.NewSetupLink(w.t.Context(), tx, w.acme.ID, "")
 		return err
 	})
 	return link, err

@@ -30,7 +30,7 @@ func TestSetupLinkCreatesOwner(t *testing.T) {
 	}
 	var link *people.Link
 	err = s.DB.Write(t.Context(), func(tx *db.Tx) (err error) {
-		link, err = people.New(s.DB, s.Ring, people.Options{Now: s.Clock.Now}).NewSetupLink(t.Context(), tx, w.ID)
+		link, err = people.New(s.DB, s.Ring, people.Options{Now: s.Clock.Now}).NewSetupLink(t.Context(), tx, w.ID, "")
 		return err
 	})
 	if err != nil {
