@@ -105,7 +105,7 @@ func TestMoveSurvivesALostCommitResponse(t *testing.T) {
 	if err := wire.begin(); err != nil {
 		t.Fatal(err)
 	}
-	mustFail(t, program.Place{Dir: here.Dir, DatabaseURL: address}, "is not known. Look, with turnpike keys list", "move")
+	mustFail(t, program.Place{Dir: here.Dir, DatabaseURL: address}, "the commit got no response. Check with turnpike keys list", "move")
 	if n := wire.dropped(); n != 1 {
 		t.Fatalf("got %d dropped commit responses, want 1", n)
 	}
