@@ -57,6 +57,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"turnpike/internal/accounts"
 	"turnpike/internal/agents/tools"
 	"turnpike/internal/audit"
@@ -107,6 +109,7 @@ type Service struct {
 	outcomes *db.Queue[*outcome]
 	runner   *lanes.Runner[*item]
 	watchers watchers
+	ended    *prometheus.CounterVec
 	// logDelay is how long a request may be missing from the log after its node
 	// died.
 	logDelay time.Duration
@@ -121,11 +124,11 @@ const maxLanes = 1024
 
 // New creates the service. Run starts it.
 func New(o Options) *Service {
-	s := &Service{Options: o, complete: o.Gateway.Chat, tools: tools.NewExecutor(o.Guard, o.Version),
+	s := &Service{Options: o, ended: newEnded(), complete: o.Gateway.Chat, tools: tools.NewExecutor(o.Guard, o.Version),
 		checkClient: o.Guard.Client(safehttp.ClientOptions{MaxIdlePerHost: -1}),
 		watchers:    watchers{by: map[string][]chan struct{}{}, keys: map[string]int{}},
 		logDelay:    maxLogDelay, working: map[string]context.CancelFunc{}, unlogged: map[string]*audit.Record{}}
-	s.group = db.NewGroup(o.DB)
+	s.group = db.NewGroup(o.DB).Named("runs")
 	s.outcomes = db.NewQueue(s.group, true, s.writeOutcomes)
 	s.runner = lanes.NewRunner[*item](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, PerLane: o.PerLane, Slots: o.Slots, MaxLanes: maxLanes, Now: o.Now})
 	o.DB.OnSignal(signalCancel, s.interrupt)

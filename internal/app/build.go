@@ -92,7 +92,7 @@ func (i *instance) join(ctx context.Context) (err error) {
 	if i.node, err = nodes.Join(ctx, d, i.now); err != nil {
 		return err
 	}
-	i.group = db.NewGroup(d)
+	i.group = db.NewGroup(d).Named("requests")
 	i.events = events.NewPublisher(i.now)
 	i.ledger = spend.NewLedger(d)
 	i.settler = spend.NewSettler(i.ledger, i.events, i.now)

@@ -20,8 +20,14 @@ type metricsServer struct {
 }
 
 func (i *instance) startMetrics(context.Context) (err error) {
-	i.metrics, err = newMetricsServer(i.cfg.MetricsListen, i.hooks, i.telemetry, callsInFlight(i.gateway))
+	i.metrics, err = newMetricsServer(i.cfg.MetricsListen, i.hooks, i.telemetry, callsInFlight(i.gateway), buildInfo(i.version),
+		i.store.DB, i.node, i.leases, i.limiter, i.outbox, i.media, i.agents)
 	return err
+}
+
+func buildInfo(version string) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_build_info", Help: "Always 1. The label is the version of the program.",
+		ConstLabels: prometheus.Labels{"version": version}}, func() float64 { return 1 })
 }
 
 func newMetricsServer(address string, parts ...prometheus.Collector) (*metricsServer, error) {

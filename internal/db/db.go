@@ -41,6 +41,7 @@ type engine interface {
 	begin(ctx context.Context) (engineTx, error)
 	name() string
 	ping(ctx context.Context) error
+	poolStats() poolStats
 	close()
 	// watch calls changed until ctx ends, when another process may have changed
 	// what this one caches. An empty topic means anything.
@@ -73,6 +74,7 @@ type DB struct {
 	degraded atomic.Bool  // the last write failed with ErrUnavailable
 	fullAt   atomic.Int64 // when a write failed because the disk was full, in microseconds
 	clock    *clock       // nil for SQLite
+	groups   groupList    // for the metrics
 }
 
 // Open opens a postgres:// URL or a SQLite file. It doesn't migrate.

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 const (
@@ -33,6 +35,11 @@ type Group struct {
 	quit chan struct{}
 	done chan struct{}
 	once sync.Once
+
+	name     string // for the metrics
+	latency  prometheus.Histogram
+	items    prometheus.Counter
+	failures prometheus.Counter
 }
 
 // groupQueue is a Queue of any type.
@@ -44,6 +51,7 @@ type groupQueue interface {
 
 // groupBatch holds the items of one queue in one commit.
 type groupBatch interface {
+	len() int
 	apply(ctx context.Context, tx *Tx) error
 	// finish reports the outcome. During an outage, a durable queue takes its items
 	// back and finish returns true.
@@ -55,13 +63,24 @@ type groupBatch interface {
 // NewGroup starts a group. Stop it before you close the database.
 func NewGroup(d *DB) *Group {
 	g := &Group{db: d, wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
+	g.countCommits()
+	d.groups.add(g)
 	go g.run()
+	return g
+}
+
+// Named sets the name of the group in metrics. Call it before the first scrape.
+func (g *Group) Named(name string) *Group {
+	g.name = name
 	return g
 }
 
 // Stop writes pending items and ends the group. It is idempotent.
 func (g *Group) Stop() {
-	g.once.Do(func() { close(g.quit) })
+	g.once.Do(func() {
+		g.db.groups.remove(g)
+		close(g.quit)
+	})
 	<-g.done
 }
 
@@ -149,15 +168,18 @@ func (g *Group) pending() (n int) {
 }
 
 func (g *Group) commit(batches []groupBatch) (kept bool) {
-	ctx := context.Background()
+	ctx, started, items := context.Background(), time.Now(), 0
 	err := g.db.Write(ctx, func(tx *Tx) error {
+		items = 0
 		for _, b := range batches {
+			items += b.len()
 			if err := b.apply(ctx, tx); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+	g.observe(time.Since(started), items, err)
 	// A row that the database rejects must not fail the others, so each item is
 	// then written separately.
 	if err != nil && !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrRace) {
@@ -398,6 +420,8 @@ type batch[T any] struct {
 	q     *Queue[T]
 	items []queued[T]
 }
+
+func (b *batch[T]) len() int { return len(b.items) }
 
 func (b *batch[T]) apply(ctx context.Context, tx *Tx) error {
 	items := make([]T, len(b.items))

@@ -127,7 +127,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	// A separate commit group: a claim may wait for a purge, which waits for the
 	// bucket. Nothing else should wait with it.
-	s.group = db.NewGroup(o.DB)
+	s.group = db.NewGroup(o.DB).Named("files")
 	s.claims = db.NewQueue(s.group, false, writeClaims)
 	s.ends = db.NewQueue(s.group, true, writeEnds)
 	return s, nil

@@ -142,15 +142,16 @@ func (r *Runner[T]) Run(ctx context.Context) {
 
 // Stats is the state of a node's lanes.
 type Stats struct {
-	Lanes    int // leased
-	Running  int // items
-	Slow     int // running items of slow lanes
-	InFlight int // items that are running or not written yet
+	Lanes    int    // leased
+	Running  int    // items
+	Slow     int    // running items of slow lanes
+	InFlight int    // items that are running or not written yet
+	Started  uint64 // items, ever
 }
 
 // Stats returns the current state.
 func (r *Runner[T]) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return Stats{len(r.lanes), r.running, r.runningBy[slow], r.inFlight}
+	return Stats{len(r.lanes), r.running, r.runningBy[slow], r.inFlight, r.started}
 }

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"turnpike/internal/db"
 )
 
@@ -38,6 +40,7 @@ type Limiter struct {
 	store     *store       // nil with a single server
 	nodes     atomic.Int64 // nodes that share the store, as of the last heartbeat
 	storeDown atomic.Bool  // the store timed out or failed: this node decides alone
+	refusals  *prometheus.CounterVec
 }
 
 type shard struct {
@@ -65,7 +68,7 @@ func New(d *db.DB, node string, now func() time.Time) *Limiter {
 }
 
 func newLocal(now func() time.Time) *Limiter {
-	l := &Limiter{now: now, start: now(), seed: maphash.MakeSeed(), StoreTimeout: storeTimeout}
+	l := &Limiter{now: now, start: now(), seed: maphash.MakeSeed(), StoreTimeout: storeTimeout, refusals: newRefusals()}
 	for i := range l.shards {
 		l.shards[i].entries = map[string]*entry{}
 	}
@@ -127,12 +130,14 @@ func (l *Limiter) BeginAll(subjects []Subject, tokens int64, now time.Time) (*Ti
 	at := l.nanos(now)
 	if len(t.holds) > 1 {
 		if r := l.knownRefusal(t.holds, at); r != nil {
+			l.refusals.WithLabelValues(string(r.Kind)).Inc()
 			return nil, r
 		}
 	}
 	for i := range t.holds {
 		h := &t.holds[i]
 		if r := l.take(h, at); r != nil {
+			l.refusals.WithLabelValues(string(r.Kind)).Inc()
 			for j := range t.holds[:i] {
 				l.undo(&t.holds[j], at)
 			}

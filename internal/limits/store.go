@@ -36,7 +36,7 @@ type store struct {
 // for the log's fsync. One transaction handles several IDs, and so uses one
 // connection.
 func newStore(d *db.DB, node string) *store {
-	s := &store{db: d, node: node, group: db.NewGroup(d)}
+	s := &store{db: d, node: node, group: db.NewGroup(d).Named("limits")}
 	s.leases = db.NewQueue(s.group, false, s.processLeases)
 	return s
 }

@@ -13,6 +13,8 @@ import (
 	"text/template"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 	"turnpike/internal/ids"
@@ -46,12 +48,13 @@ type Outbox struct {
 	templates *template.Template
 	now       func() time.Time
 	wake      chan struct{}
+	attempts  *prometheus.CounterVec
 }
 
 // New creates an outbox. Run sends its emails, or logs them if smtp is nil. The public URL
 // is the base of links, without a trailing slash.
 func New(d *db.DB, ring *keyring.Ring, smtp *SMTP, publicURL string, now func() time.Time) *Outbox {
-	return &Outbox{db: d, ring: ring, smtp: smtp, templates: parseTemplates(publicURL), now: now, wake: make(chan struct{}, 1)}
+	return &Outbox{db: d, ring: ring, smtp: smtp, templates: parseTemplates(publicURL), now: now, wake: make(chan struct{}, 1), attempts: newAttempts()}
 }
 
 // Message is an email to send. The type of Data selects the template.
@@ -145,7 +148,7 @@ func (o *Outbox) SendDue(ctx context.Context) error {
 			return err
 		}
 		if o.smtp == nil {
-			err = logEach(o.store(ctx, mails, func(m *Mail) { m.Status, m.DueAt = Logged, nil }))
+			err = o.report(o.store(ctx, mails, func(m *Mail) { m.Status, m.DueAt = Logged, nil }))
 		} else {
 			err = o.sendAll(ctx, mails)
 		}
@@ -222,7 +225,7 @@ func (o *Outbox) send(s *session, m *Mail) error {
 // sent.
 func (o *Outbox) recordAttempt(ctx context.Context, mails []*Mail, failure error) error {
 	now := o.now()
-	return logEach(o.store(ctx, mails, func(m *Mail) {
+	return o.report(o.store(ctx, mails, func(m *Mail) {
 		m.Attempts++
 		next := now.Add(retryDelays[min(int(m.Attempts), len(retryDelays))-1])
 		switch {
@@ -268,12 +271,13 @@ func (o *Outbox) store(ctx context.Context, claimed []*Mail, change func(*Mail))
 	return changed, err
 }
 
-// logEach logs each attempt without the text, which may contain a secret link.
-func logEach(mails []*Mail, err error) error {
+// report counts and logs each attempt, without the text, which may contain a secret link.
+func (o *Outbox) report(mails []*Mail, err error) error {
 	if err != nil {
 		return err
 	}
 	for _, m := range mails {
+		o.attempts.WithLabelValues(attemptResult(m.Status)).Inc()
 		log := slog.With("mail", m.ID, "kind", m.Kind, "workspace", m.WorkspaceID, "to", m.To, "subject", m.Subject)
 		switch m.Status {
 		case Logged:

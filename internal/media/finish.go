@@ -18,6 +18,7 @@ func (s *Service) finish(ctx context.Context, tx *db.Tx, j *Job, to Status, why 
 	if err := j.transition(to); err != nil {
 		return err
 	}
+	tx.OnCommit(s.ended.WithLabelValues(string(j.Kind), string(to)).Inc)
 	now := s.Now()
 	j.CompletedAt, j.Error = &now, why
 	if to == Completed {

@@ -72,7 +72,7 @@ func newBench(t *testing.T, d *db.DB) *bench {
 	}
 	t.Cleanup(func() { _ = store.Close() })
 	publisher := events.NewPublisher(time.Now)
-	s := &Service{Options: Options{DB: d, Files: store, Settler: spend.NewSettler(spend.NewLedger(d), publisher, time.Now), Publisher: publisher, Now: time.Now}}
+	s := &Service{ended: newEnded(), Options: Options{DB: d, Files: store, Settler: spend.NewSettler(spend.NewLedger(d), publisher, time.Now), Publisher: publisher, Now: time.Now}}
 	b := &bench{Service: s, t: t, workspace: &accounts.Workspace{Name: "w"}}
 	b.write(func(ctx context.Context, tx *db.Tx) error {
 		return accounts.CreateWorkspace(ctx, tx, b.workspace, time.Now())

@@ -15,6 +15,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/files"
@@ -52,6 +54,7 @@ type Service struct {
 	starts  *db.Queue[string]
 	results *db.Queue[*result]
 	runner  *lanes.Runner[*item]
+	ended   *prometheus.CounterVec
 }
 
 const (
@@ -63,9 +66,9 @@ const (
 
 // New creates the service. Run starts it.
 func New(o Options) *Service {
-	s := &Service{Options: o}
+	s := &Service{Options: o, ended: newEnded()}
 	// A separate group, because the end of a large batch must not delay the request log.
-	s.group = db.NewGroup(o.DB)
+	s.group = db.NewGroup(o.DB).Named("jobs")
 	s.starts = db.NewQueue(s.group, false, s.writeStarts)
 	s.results = db.NewQueue(s.group, true, s.writeResults)
 	s.runner = lanes.NewRunner[*item](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, PerLane: o.PerLane, Slots: o.Slots, MaxLanes: maxLanes, MaxUnwritten: maxUnwritten, Now: o.Now})

@@ -25,6 +25,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"turnpike/internal/db"
 	"turnpike/internal/ids"
 )
@@ -61,7 +63,8 @@ type Node struct {
 	db  *db.DB
 	now func() time.Time
 
-	evicted chan struct{} // closed when AssertAlive finds no row
+	evicted   chan struct{} // closed when AssertAlive finds no row
+	evictions prometheus.Counter
 
 	mu          sync.Mutex
 	renewed     time.Time // start of the last stored heartbeat, by the monotonic clock
@@ -71,7 +74,7 @@ type Node struct {
 
 // Join registers this process under a new ID.
 func Join(ctx context.Context, d *db.DB, now func() time.Time) (*Node, error) {
-	n := &Node{ID: ids.New(ids.Node), db: d, now: now, evicted: make(chan struct{}, 1)}
+	n := &Node{ID: ids.New(ids.Node), db: d, now: now, evicted: make(chan struct{}, 1), evictions: newEvictions()}
 	err := n.beat(ctx, "INSERT INTO nodes (id, started_at, seen_at) VALUES ($1, $2, $2)")
 	return n, db.Wrap(err, "register node")
 }
@@ -188,6 +191,7 @@ func (n *Node) EvictStale(ctx context.Context) (evicted int64, err error) {
 		return 0, fmt.Errorf("evict nodes: %w", err)
 	}
 	if evicted > 0 && !n.exclusive() {
+		n.evictions.Add(float64(evicted))
 		slog.Warn("evicted nodes without a recent heartbeat", "nodes", evicted)
 	}
 	return evicted, nil

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 )
@@ -61,6 +63,8 @@ type LeaseCache struct {
 
 	mu     sync.Mutex
 	leases map[accountMonth]*lease
+
+	refusals *prometheus.CounterVec
 }
 
 // leaseState is the state of a lease in the ledger. See the package comment.
@@ -131,7 +135,7 @@ type refusalMemo struct {
 
 func newLeaseCache(source leaseSource, owner string, alone bool, leaseValid func() bool) *LeaseCache {
 	return &LeaseCache{source: source, owner: owner, alone: alone, leaseValid: leaseValid, reclaimTimeout: reclaimTimeout, reclaimPoll: reclaimPoll,
-		leases: map[accountMonth]*lease{}}
+		leases: map[accountMonth]*lease{}, refusals: newRefusals()}
 }
 
 func (c *LeaseCache) isCached(le *lease) bool {

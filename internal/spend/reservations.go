@@ -82,6 +82,9 @@ func (c *LeaseCache) Reserve(ctx context.Context, budgets []Cap, amount credits.
 		}
 		h, err := c.reserve(ctx, reserveRequest{key: key, limit: *b.Limit, amount: amount, arrived: time.Now()})
 		if err != nil {
+			if _, refused := errors.AsType[*Refusal](err); refused {
+				c.refusals.WithLabelValues(string(b.Level)).Inc()
+			}
 			r.end(0)
 			return nil, err
 		}

@@ -15,13 +15,17 @@ type counts struct {
 }
 
 func newCounts() counts {
-	return counts{
+	c := counts{
 		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "turnpike_webhook_attempts_total",
 			Help: "Delivery attempts by result: succeeded, retrying or failed."}, []string{"result"}),
 		latency: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "turnpike_webhook_attempt_seconds",
 			Help:    "Duration of delivery attempts in seconds.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}}),
 	}
+	for _, s := range []State{Succeeded, Retrying, Failed} {
+		c.deliveries.WithLabelValues(string(s))
+	}
+	return c
 }
 
 func (c *counts) observe(r *result) {
@@ -51,6 +55,7 @@ func (s *Service) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
+	s.runner.Collect(out)
 	st := s.runner.Stats()
 	gauge(lanesDesc, float64(st.Lanes))
 	gauge(runningDesc, float64(st.Running-st.Slow), "well")

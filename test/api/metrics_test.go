@@ -26,8 +26,8 @@ import (
 // watched is a server with metrics for Prometheus.
 func watched(cfg *config.Config) { cfg.MetricsListen = "127.0.0.1:0" }
 
-// scrape returns the program's own metrics by series.
-func scrape(t *testing.T, s *harness.Server) map[string]float64 {
+// scrapeText returns the lines of /metrics without comments.
+func scrapeText(t *testing.T, s *harness.Server) (out []string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), "GET", s.App.MetricsURL(), nil)
 	if err != nil {
@@ -41,18 +41,30 @@ func scrape(t *testing.T, s *harness.Server) map[string]float64 {
 	if res.StatusCode != http.StatusOK {
 		t.Fatalf("/metrics answers %d", res.StatusCode)
 	}
-	out := map[string]float64{}
 	lines := bufio.NewScanner(res.Body)
 	for lines.Scan() {
-		series, value, _ := strings.Cut(strings.Replace(lines.Text(), "} ", "}\t", 1), "\t")
+		if !strings.HasPrefix(lines.Text(), "#") {
+			out = append(out, lines.Text())
+		}
+	}
+	return out
+}
+
+// scrape returns the program's own metrics by series.
+func scrape(t *testing.T, s *harness.Server) map[string]float64 {
+	t.Helper()
+	out := map[string]float64{}
+	for _, line := range scrapeText(t, s) {
+		series, value, _ := strings.Cut(strings.Replace(line, "} ", "}\t", 1), "\t")
 		if value == "" { // a series without labels
 			series, value, _ = strings.Cut(series, " ")
 		}
 		if !strings.HasPrefix(series, "turnpike_") {
 			continue
 		}
+		var err error
 		if out[series], err = strconv.ParseFloat(value, 64); err != nil {
-			t.Fatalf("%q is no metric", lines.Text())
+			t.Fatalf("%q is no metric", line)
 		}
 	}
 	return out
@@ -293,14 +305,17 @@ func TestWebhookMetricsCountDeliveries(t *testing.T) {
 		cfg.Webhooks.RetrySchedule = []time.Duration{time.Minute}
 	}, func(t *testing.T, c *client) {
 		want := map[string]float64{
-			"turnpike_webhook_attempt_seconds_count":             0,
-			"turnpike_webhook_lanes":                             0,
-			"turnpike_webhook_due_deliveries":                    0,
-			"turnpike_webhook_oldest_due_seconds":                0,
-			"turnpike_webhook_new_events":                        0,
-			"turnpike_webhook_paused_endpoints":                  0,
-			`turnpike_webhook_attempts_running{endpoint="well"}`: 0,
-			`turnpike_webhook_attempts_running{endpoint="slow"}`: 0,
+			"turnpike_webhook_attempt_seconds_count":              0,
+			`turnpike_webhook_attempts_total{result="succeeded"}`: 0,
+			`turnpike_webhook_attempts_total{result="retrying"}`:  0,
+			`turnpike_webhook_attempts_total{result="failed"}`:    0,
+			"turnpike_webhook_lanes":                              0,
+			"turnpike_webhook_due_deliveries":                     0,
+			"turnpike_webhook_oldest_due_seconds":                 0,
+			"turnpike_webhook_new_events":                         0,
+			"turnpike_webhook_paused_endpoints":                   0,
+			`turnpike_webhook_attempts_running{endpoint="well"}`:  0,
+			`turnpike_webhook_attempts_running{endpoint="slow"}`:  0,
 		}
 		check := func(change map[string]float64) {
 			t.Helper()
