@@ -2,7 +2,7 @@
 # Installs what the tests need, where apt-get and the permission to use it exist, else reports what is missing:
 # PostgreSQL's server binaries, Node with npm for clients in that language, espeak-ng for speech, and ffmpeg to convert
 # audio and check videos. Arguments add to the list: "chromium" for the browser tests, "fonts" for the
-# screenshot, "compiler" for the race detector.
+# screenshot, "compiler" for the race detector, "prometheus" for the test of the alert rules.
 # The server itself needs none of them.
 set -eu
 
@@ -94,6 +94,10 @@ if wants fonts; then
 	has_fonts || missing="$missing fonts-inter"
 fi
 
+if wants prometheus; then
+	command -v promtool >/dev/null 2>&1 || missing="$missing prometheus"
+fi
+
 if [ -z "$missing" ]; then
 	exit 0
 fi
@@ -107,6 +111,7 @@ if may_install; then
 	case "$missing" in *ffmpeg*) apt_install ffmpeg ;; esac
 	case "$missing" in *chromium*) apt_install chromium ;; esac
 	case "$missing" in *fonts-inter*) apt_install fonts-inter ;; esac
+	case "$missing" in *prometheus*) apt_install prometheus ;; esac
 	case "$missing" in *postgresql*) install_postgres ;; esac
 fi
 
@@ -141,6 +146,11 @@ if wants chromium && ! has_chromium; then
 	failed=1
 	echo "setup: the tests of the dashboard need Chromium. Debian: apt-get install chromium; Fedora: dnf install chromium;" \
 		"macOS: brew install chromium." >&2
+fi
+if wants prometheus && ! command -v promtool >/dev/null 2>&1; then
+	failed=1
+	echo "setup: the test of the alert rules needs promtool. Debian and Ubuntu: apt-get install prometheus;" \
+		"macOS: brew install prometheus." >&2
 fi
 if [ -n "$failed" ]; then
 	echo "setup: could not install them from here: that takes apt-get, and root or sudo without a password." >&2
