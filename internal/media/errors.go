@@ -29,6 +29,10 @@ const (
 // retryDelays are the delays after each failure of a task.
 var retryDelays = []time.Duration{5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute}
 
+// storageRetryDelay is the delay after a task failed because the database was
+// unavailable. Such a task is retried until its job's deadline.
+const storageRetryDelay = 5 * time.Second
+
 func permanentError(code, message string) *events.JobError {
 	return &events.JobError{Code: code, Message: message}
 }

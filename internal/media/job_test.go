@@ -333,3 +333,25 @@ func TestStaleFilesOfEndedJobsAreDeleted(t *testing.T) {
 		}
 	}
 }
+
+func TestOutageOfTheDatabaseFailsNoTask(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_700_000_000, 0)
+	outage := fmt.Errorf("claim a file: %w", db.ErrUnavailable)
+	for _, environment := range []accounts.Environment{accounts.Test, accounts.Live} {
+		j := &Job{Tenant: accounts.Tenant{Environment: environment}, DeadlineAt: now.Add(time.Hour)}
+		r := failedResult(&task{Tries: int64(len(retryDelays))}, outage)
+		r.decideRetry(j, now)
+		if r.status != taskWaiting || r.due == nil || !r.due.After(now) || r.tries != int64(len(retryDelays)) {
+			t.Errorf("%s: got status %s, due %v, tries %d; want a retry that doesn't count", environment, r.status, r.due, r.tries)
+		}
+		j.DeadlineAt = now.Add(time.Second)
+		if r.decideRetry(j, now); !r.due.Equal(j.DeadlineAt) {
+			t.Errorf("%s: due at %v, want the deadline %v", environment, r.due, j.DeadlineAt)
+		}
+		failed := failedResult(&task{Tries: int64(len(retryDelays))}, errors.New("another failure"))
+		if failed.decideRetry(j, now); failed.status != taskFailed {
+			t.Errorf("%s: another failure got status %s, want %s", environment, failed.status, taskFailed)
+		}
+	}
+}

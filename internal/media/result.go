@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -53,12 +54,11 @@ func (r *result) decideRetry(j *Job, now time.Time) {
 	r.why = describeError(r.err)
 	r.upstream = r.why.Code == codeUpstream || r.why.Code == codeTimeout || r.why.Code == codeCapacity
 	schedule := retryDelaysOf(j)
-	if r.why.Retryable && !r.final && int(r.tries) < len(schedule) {
-		due := now.Add(schedule[r.tries])
-		if !due.Before(j.DeadlineAt) {
-			due = j.DeadlineAt
-		}
-		r.status, r.due = taskWaiting, &due
+	switch {
+	case errors.Is(r.err, db.ErrUnavailable):
+		r.retryAfter(storageRetryDelay, j, now) // an outage doesn't use up the task's retries
+	case r.why.Retryable && !r.final && int(r.tries) < len(schedule):
+		r.retryAfter(schedule[r.tries], j, now)
 		r.tries++
 	}
 	level := slog.LevelDebug
@@ -66,6 +66,15 @@ func (r *result) decideRetry(j *Job, now time.Time) {
 		level = slog.LevelWarn
 	}
 	slog.Log(context.Background(), level, "task failed", "job", j.ID, "task", r.task.Position, "retry", r.due != nil, "error", r.err)
+}
+
+// retryAfter makes the task due after the delay, and no later than the job's deadline.
+func (r *result) retryAfter(delay time.Duration, j *Job, now time.Time) {
+	due := now.Add(delay)
+	if due.After(j.DeadlineAt) {
+		due = j.DeadlineAt
+	}
+	r.status, r.due = taskWaiting, &due
 }
 
 func (m taskOutput) cost() credits.Micro { return credits.Micro(m.Cost) }

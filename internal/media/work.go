@@ -130,7 +130,7 @@ func (s *Service) workTask(ctx context.Context, j *Job, t *task) *result {
 }
 
 // retryDelaysOf returns the retries of a job's tasks. Test jobs have none, so that
-// tests of failures see them.
+// tests of failures see them. Outages of the database are retried in both.
 func retryDelaysOf(j *Job) []time.Duration {
 	if j.Environment == accounts.Test {
 		return nil
