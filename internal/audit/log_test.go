@@ -153,6 +153,37 @@ func TestRefusedCallReleasesItsReservation(t *testing.T) {
 	}
 }
 
+// TestRefusedCallIsNotLoggedAsServed covers a commit that happened without a
+// response, of a request without a reservation.
+func TestRefusedCallIsNotLoggedAsServed(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := &ledger{fails: fmt.Errorf("%w: %w", db.ErrInDoubt, db.ErrUnavailable)}
+		l, _ := newTestLog(t, d, b)
+		r := l.Open(live(nil))
+		r.Settle(costing(4 * credits.Credit))
+		if err := r.Durable(5 * time.Second); !errors.Is(err, db.ErrInDoubt) {
+			t.Fatalf("durable: %v", err)
+		}
+		b.fail(nil)
+		served := r.Entry()
+		served.Settled = false
+		stored := l.Open(*served)
+		stored.Settle(func(*Entry) {})
+		if err := stored.Settled(5 * time.Second); err != nil {
+			t.Fatal(err)
+		}
+		r.Refuse(told503)
+		if err := l.settlements.Add(stored).WaitFor(5 * time.Second); err != nil { // queued after the retry
+			t.Fatal(err)
+		}
+		got, err := Get(t.Context(), d, visibility.Filter{Tenant: visibility.Tenant{WorkspaceID: "ws", Environment: "live"}}, served.RequestID)
+		if err != nil || got.Status != 503 || got.Credits != 0 {
+			t.Errorf("got %+v (%v), want 503 without a charge", got, err)
+		}
+	})
+}
+
 // TestCallRefusedBeforeItsIntentFailsReleasesItsReservation covers an intent
 // that fails after its request stopped waiting for it.
 func TestCallRefusedBeforeItsIntentFailsReleasesItsReservation(t *testing.T) {

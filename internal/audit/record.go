@@ -214,19 +214,23 @@ func (r *Record) releaseIfFailed() {
 	}
 }
 
+// maxInDoubt limits the entries without a reservation that are kept for a retry,
+// so that an outage can't fill the memory.
+const maxInDoubt = 10_000
+
 // giveUp ends a record that could not be written. Nothing was acknowledged: the
-// client gets a 503, and an outage must not fill the memory. It retries only if
-// the commit is in doubt and the request has a reservation, which would block
-// credits for others. The caller holds the lock.
+// client gets a 503. If the commit is in doubt, it writes the entry again, because
+// a stored one would report success and block the credits of a reservation. The
+// caller holds the lock.
 func (r *Record) giveUp() {
-	switch {
-	case r.entry.Hold == nil:
-		r.state = r.state.next(eventFail)
-	case errors.Is(r.pending.Wait(context.Background()), db.ErrInDoubt):
+	inDoubt := errors.Is(r.pending.Wait(context.Background()), db.ErrInDoubt)
+	if inDoubt && (r.entry.Hold != nil || r.log.settlements.Len() < maxInDoubt) {
 		r.state = r.state.next(eventSettle)
 		r.second = r.log.settlements.Add(r)
-	default:
-		r.state = r.state.next(eventFail)
+		return
+	}
+	r.state = r.state.next(eventFail)
+	if r.entry.Hold != nil {
 		r.entry.Hold.Release()
 	}
 }

@@ -231,6 +231,13 @@ type Queue[T any] struct {
 // Degraded reports whether the database could not take the last items.
 func (q *Queue[T]) Degraded() bool { return q.degraded.Load() }
 
+// Len returns the number of items that wait for a commit.
+func (q *Queue[T]) Len() int {
+	q.g.mu.Lock()
+	defer q.g.mu.Unlock()
+	return len(q.waiting)
+}
+
 type queued[T any] struct {
 	item T
 	p    *Pending
