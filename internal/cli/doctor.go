@@ -143,6 +143,7 @@ func checkStorage(ctx context.Context, l config.Loaded) []finding {
 	}
 	add("nodes", err, fmt.Sprintf("%d running", n))
 	if d.Engine() != "sqlite" {
+		add("sessions", d.CheckSessions(ctx), "keep the timeout for idle transactions")
 		add("clock", clockError(d.ClockSkew()), "agrees with the database's clock")
 	}
 	return append(out, checkFiles(ctx, l, n)...)

@@ -14,6 +14,7 @@ import (
 	"turnpike/internal/app"
 	"turnpike/internal/config"
 	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
 	"turnpike/internal/nodes"
 )
 
@@ -90,6 +91,18 @@ func TestDoctorCountsOneServerPerDirectory(t *testing.T) {
 	got := checkStorage(t.Context(), l)
 	if last := got[len(got)-1]; last != (finding{"nodes", true, "1 running"}) {
 		t.Errorf("got %+v", last)
+	}
+}
+
+func TestDoctorReportsALostTransactionTimeout(t *testing.T) {
+	t.Parallel()
+	address := dbtest.Address(t, "postgres")
+	for parameter, want := range map[string]string{"": "", "&idle_in_transaction_session_timeout=0": "idle_in_transaction_session_timeout is 0 ms"} {
+		l := loadProviders(t, "{database_url: '"+address+parameter+"', master_key: "+strings.Repeat("ab", 32)+"}")
+		got := strings.Join(failures(checkStorage(t.Context(), l)), "; ")
+		if reported := strings.Contains(got, "sessions: "+want); reported != (want != "") {
+			t.Errorf("with %q: got failures %q", parameter, got)
+		}
 	}
 }
 

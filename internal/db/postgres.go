@@ -39,7 +39,8 @@ const (
 	idleTransaction = 4 * time.Second
 )
 
-// defaults are settings that the address can override. The planner is tuned for few rows by
+// defaults are settings that the address can override. They are set after
+// connecting, because PgBouncer rejects them as startup parameters. The planner is tuned for few rows by
 // index in tables that change faster than their statistics. With PostgreSQL's defaults,
 // updating a few rows by ID joins the whole table.
 var defaults = map[string]string{
@@ -62,9 +63,12 @@ func openPostgres(ctx context.Context, address string) (*postgresEngine, error) 
 	if cfg.ConnConfig.ConnectTimeout == 0 {
 		cfg.ConnConfig.ConnectTimeout = connectTimeout
 	}
-	given := maps.Clone(cfg.ConnConfig.RuntimeParams)
-	maps.Copy(cfg.ConnConfig.RuntimeParams, defaults)
-	maps.Copy(cfg.ConnConfig.RuntimeParams, given)
+	settings := maps.Clone(defaults)
+	maps.DeleteFunc(settings, func(name, _ string) bool {
+		_, given := cfg.ConnConfig.RuntimeParams[name]
+		return given
+	})
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error { return applySettings(ctx, conn, settings) }
 	if !strings.Contains(address, "pool_max_conns") {
 		cfg.MaxConns = max(cfg.MaxConns, 16)
 	}
@@ -86,6 +90,53 @@ func openPostgres(ctx context.Context, address string) (*postgresEngine, error) 
 	sum := sha256.Sum256([]byte(schema))
 	e.channel = "turnpike_" + hex.EncodeToString(sum[:8])
 	return e, nil
+}
+
+// applySettings changes settings of the session in one round trip.
+func applySettings(ctx context.Context, conn *pgx.Conn, settings map[string]string) error {
+	var statements strings.Builder
+	for name, value := range settings {
+		fmt.Fprintf(&statements, "SET %s = '%s';", name, value)
+	}
+	if _, err := conn.PgConn().Exec(ctx, statements.String()).ReadAll(); err != nil {
+		return fmt.Errorf("change settings of the session: %w", err)
+	}
+	return nil
+}
+
+// CheckSessions finds connections that don't keep the timeout for idle
+// transactions, usually because of a connection pooler.
+func (d *DB) CheckSessions(ctx context.Context) error {
+	e, ok := d.eng.(*postgresEngine)
+	if !ok {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	servers := map[uint32]bool{}
+	// Both connections stay open, so a pooler in session mode needs two servers for them.
+	for range 2 {
+		conn, err := e.pool.Acquire(ctx)
+		if err != nil {
+			return classify(err)
+		}
+		defer conn.Release()
+		var server uint32
+		var timeout int64
+		err = conn.QueryRow(ctx, "SELECT pg_backend_pid()::bigint, setting::bigint FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout'").Scan(&server, &timeout)
+		if err != nil {
+			return classify(err)
+		}
+		switch {
+		case servers[server]:
+			return errors.New("two connections share one server process, so a pooler runs in transaction or statement mode; set pool_mode = session")
+		case timeout <= 0 || timeout >= statementTimeout.Milliseconds():
+			return fmt.Errorf("idle_in_transaction_session_timeout is %d ms, but must be between 1 and %d ms, or a frozen node can commit after others took over its work; "+
+				"remove it from database_url and from the settings of a pooler", timeout, statementTimeout.Milliseconds()-1)
+		}
+		servers[server] = true
+	}
+	return nil
 }
 
 // RedactedAddress returns the host, port and name of a PostgreSQL database, without credentials.
