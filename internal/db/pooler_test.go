@@ -1,9 +1,12 @@
 package db_test
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/url"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgproto3"
@@ -12,10 +15,12 @@ import (
 	"turnpike/internal/db/dbtest"
 )
 
-// pooler is a proxy that rejects startup parameters that it doesn't track, like PgBouncer.
+// pooler is a proxy with two habits of PgBouncer: it rejects startup parameters
+// that it doesn't track, and it reports a lost server as an error of the server.
 type pooler struct {
 	listener net.Listener
 	server   string
+	commit   atomic.Pointer[pgproto3.ErrorResponse] // the response to COMMIT instead of the server's
 }
 
 // startPooler returns a proxy in front of the database and its address.
@@ -86,6 +91,17 @@ func (p *pooler) serve(client net.Conn) {
 		if err != nil {
 			return
 		}
+		query, isQuery := message.(*pgproto3.Query)
+		if response := p.commit.Load(); response != nil && isQuery && strings.EqualFold(query.String, "commit") {
+			backend.Send(response)
+			if response.Severity == "ERROR" {
+				backend.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
+			}
+			if backend.Flush() != nil || response.Severity == "FATAL" {
+				return
+			}
+			continue
+		}
 		frontend.Send(message)
 		if frontend.Flush() != nil {
 			return
@@ -119,5 +135,43 @@ func TestAddressOverridesDefaultSettings(t *testing.T) {
 	var got string
 	if err := d.QueryRow(t.Context(), "SELECT current_setting('random_page_cost')").Scan(&got); err != nil || got != "2.5" {
 		t.Errorf("random_page_cost is %q (%v), want 2.5", got, err)
+	}
+}
+
+func TestCommitWithoutKnownOutcomeIsInDoubt(t *testing.T) {
+	t.Parallel()
+	direct := dbtest.Address(t, "postgres")
+	scratch(t, dbtest.Open(t, direct))
+	pooler, address := startPooler(t, direct)
+	d, err := db.Open(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for _, c := range []struct {
+		severity, code string
+		inDoubt        bool
+	}{
+		{"FATAL", "08P01", true}, // PgBouncer: server conn crashed?
+		{"ERROR", "08006", true},
+		{"FATAL", "57P01", true}, // the server is shutting down
+		{"FATAL", "57P02", true}, // another process of the server crashed
+		{"FATAL", "XX000", true},
+		{"ERROR", "40003", true},  // statement completion unknown
+		{"FATAL", "25P03", false}, // the transaction was idle for too long, so it was rolled back
+		{"ERROR", "53100", false}, // the disk is full
+		{"ERROR", "23505", false},
+	} {
+		pooler.commit.Store(&pgproto3.ErrorResponse{Severity: c.severity, SeverityUnlocalized: c.severity, Code: c.code, Message: "lost"})
+		err := d.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := tx.Exec(t.Context(), "INSERT INTO scratch (id) VALUES ($1)", c.code)
+			return err
+		})
+		if got := errors.Is(err, db.ErrInDoubt); got != c.inDoubt {
+			t.Errorf("%s %s at COMMIT: in doubt %t, want %t: %v", c.severity, c.code, got, c.inDoubt, err)
+		}
+		if c.inDoubt && !errors.Is(err, db.ErrUnavailable) {
+			t.Errorf("%s %s at COMMIT isn't an outage: %v", c.severity, c.code, err)
+		}
 	}
 }

@@ -366,11 +366,30 @@ func (t *postgresTx) commit(ctx context.Context) error {
 	defer cancel()
 	err := classify(t.tx.Commit(ctx))
 	var response *pgconn.PgError
-	if errors.Is(err, ErrUnavailable) && !errors.As(err, &response) {
-		t.eng.rename()
-		return fmt.Errorf("%w: %w", ErrInDoubt, err)
+	switch {
+	case errors.As(err, &response):
+		if !outcomeUnknown(response) {
+			return err
+		}
+	case !errors.Is(err, ErrUnavailable):
+		return err
 	}
-	return err
+	t.eng.rename()
+	return fmt.Errorf("%w: %w", ErrInDoubt, &classified{ErrUnavailable, err})
+}
+
+// outcomeUnknown reports whether a commit may have happened despite the server's
+// error. A session can end between the commit and its response, and PgBouncer
+// reports a server that it lost as an error of the server.
+func outcomeUnknown(response *pgconn.PgError) bool {
+	switch {
+	case response.Code == "25P03": // ended while idle, before the commit arrived
+		return false
+	case response.Code == "40003", // statement completion unknown
+		strings.HasPrefix(response.Code, "08"), strings.HasPrefix(response.Code, "57P"):
+		return true
+	}
+	return response.SeverityUnlocalized == "FATAL" || response.SeverityUnlocalized == "PANIC"
 }
 
 func (t *postgresTx) rollback() {
