@@ -90,6 +90,7 @@ func (b *Bulk) Write(ctx context.Context, tx *Tx, rows [][]any) (int64, error) {
 		return 0, err
 	}
 	n, err := tx.tx.bulkWrite(ctx, b, rows)
+	tx.wrote = tx.wrote || n > 0
 	return n, classify(err)
 }
 
@@ -103,6 +104,7 @@ func (b *Bulk) Send(ctx context.Context, tx *Tx, rows [][]any, then func(n int64
 	if err := resolve(rows); err != nil {
 		return err
 	}
+	tx.wrote = true
 	return classify(tx.tx.bulkSend(ctx, b, rows, then))
 }
 

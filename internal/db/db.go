@@ -40,7 +40,6 @@ type engine interface {
 	query(ctx context.Context, query string, args ...any) (Rows, error)
 	begin(ctx context.Context) (engineTx, error)
 	name() string
-	ping(ctx context.Context) error
 	poolStats() poolStats
 	close()
 	// watch calls changed until ctx ends, when another process may have changed
@@ -72,9 +71,13 @@ type DB struct {
 	stop     context.CancelFunc
 	watched  chan struct{}
 	degraded atomic.Bool  // the last write failed with ErrUnavailable
+	wroteAt  atomic.Int64 // when a write last succeeded, in microseconds
 	fullAt   atomic.Int64 // when a write failed because the disk was full, in microseconds
 	clock    *clock       // nil for SQLite
 	groups   groupList    // for the metrics
+
+	probing sync.Mutex
+	probe   *Pending // of Ping; nil if none is in progress
 }
 
 // Open opens a postgres:// URL or a SQLite file. It doesn't migrate.
@@ -124,6 +127,12 @@ func (d *DB) Engine() string { return d.eng.name() }
 func (d *DB) Close() {
 	d.stop()
 	<-d.watched
+	d.probing.Lock()
+	probe := d.probe
+	d.probing.Unlock()
+	if probe != nil {
+		<-probe.done
+	}
 	d.eng.close()
 }
 
@@ -131,19 +140,59 @@ func (d *DB) Close() {
 // Smaller writes may still succeed.
 const fullFor = 3 * time.Second
 
-// Ping checks that the database is reachable and writable. It writes only if the
-// last write failed, so that readiness probes can't keep the disk busy.
+const (
+	// wroteRecently is how long a successful write proves that the database accepts
+	// writes, so that readiness probes can't keep the disk busy.
+	wroteRecently = time.Second
+	// pingTimeout is how long Ping waits for its write. Load balancers rarely wait
+	// longer for a probe.
+	pingTimeout = 2 * time.Second
+)
+
+// Ping checks that the database accepts writes. It writes unless a write succeeded
+// in the last second.
 func (d *DB) Ping(ctx context.Context) error {
 	if at := d.fullAt.Load(); at != 0 && time.Since(time.UnixMicro(at)) < fullFor {
 		return fmt.Errorf("the disk is full: %w", ErrUnavailable)
 	}
-	if !d.degraded.Load() {
-		return classify(d.eng.ping(ctx))
+	if !d.degraded.Load() && time.Since(time.UnixMicro(d.wroteAt.Load())) < wroteRecently {
+		return nil
 	}
-	return d.Write(ctx, func(tx *Tx) error {
-		_, err := tx.Exec(ctx, "UPDATE schema_migrations SET version = version")
-		return err
-	})
+	ctx, cancel := context.WithTimeoutCause(ctx, pingTimeout, fmt.Errorf("no write succeeded within %v: %w", pingTimeout, ErrUnavailable))
+	defer cancel()
+	err := d.probeWrite().Wait(ctx)
+	if err != nil && errors.Is(err, ctx.Err()) {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// probeWrite writes a row without changing it. Concurrent callers share one write,
+// which may outlast them: a commit can't be canceled.
+func (d *DB) probeWrite() *Pending {
+	d.probing.Lock()
+	defer d.probing.Unlock()
+	if d.probe != nil {
+		return d.probe
+	}
+	p := &Pending{done: make(chan struct{})}
+	d.probe = p
+	go func() {
+		ctx := context.Background()
+		err := d.Write(ctx, func(tx *Tx) error {
+			// Nodes claim different rows, so that a frozen one doesn't block the others.
+			n, err := tx.Exec(ctx, "UPDATE schema_migrations SET version = version WHERE version = (SELECT version FROM schema_migrations LIMIT 1"+tx.Claim("schema_migrations")+")")
+			if err == nil && n == 0 {
+				err = fmt.Errorf("other nodes block the write: %w", ErrUnavailable)
+			}
+			return err
+		})
+		d.probing.Lock()
+		d.probe = nil
+		d.probing.Unlock()
+		p.finish(err)
+	}()
+	return p
 }
 
 // Tx is a write transaction.
@@ -151,6 +200,7 @@ type Tx struct {
 	Querier  // reads inside the transaction
 	tx       engineTx
 	locks    bool // rows can be locked
+	wrote    bool // at least one row
 	onCommit []func()
 	signals  []signal
 	last     []lastStep
@@ -159,6 +209,7 @@ type Tx struct {
 // Exec writes and returns the number of rows it changed.
 func (t *Tx) Exec(ctx context.Context, query string, args ...any) (int64, error) {
 	n, err := t.tx.exec(ctx, query, args...)
+	t.wrote = t.wrote || n > 0
 	return n, classify(err)
 }
 
@@ -200,8 +251,8 @@ func (d *DB) Write(ctx context.Context, fn func(tx *Tx) error) error {
 		if isFull(err) {
 			d.fullAt.Store(time.Now().UnixMicro())
 		}
-		if unavailable := errors.Is(err, ErrUnavailable); unavailable != d.degraded.Load() && (unavailable || err == nil) {
-			d.degraded.Store(unavailable)
+		if errors.Is(err, ErrUnavailable) {
+			d.degraded.Store(true)
 		}
 		if attempt == maxAttempts || !errors.Is(err, ErrRace) {
 			return err
@@ -241,6 +292,10 @@ func (d *DB) writeOnce(ctx context.Context, fn func(tx *Tx) error) error {
 		return err
 	}
 	if err == nil {
+		if tx.wrote { // an empty transaction also succeeds where writes fail
+			d.degraded.Store(false)
+			d.wroteAt.Store(time.Now().UnixMicro())
+		}
 		for _, fn := range tx.onCommit {
 			fn()
 		}

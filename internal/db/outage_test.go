@@ -160,3 +160,50 @@ func TestSQLiteAcknowledgesOnlyWhatIsOnTheDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestPingNoticesThatNothingCanBeWritten covers a database that accepts
+// connections and reads, such as a demoted primary.
+func TestPingNoticesThatNothingCanBeWritten(t *testing.T) {
+	t.Parallel()
+	d, err := db.Open(t.Context(), dbtest.Address(t, "postgres")+"&default_transaction_read_only=on")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for range 2 {
+		if err := d.Ping(t.Context()); !errors.Is(err, db.ErrUnavailable) {
+			t.Errorf("ping: got %v, want %v", err, db.ErrUnavailable)
+		}
+		if err := d.Write(t.Context(), func(*db.Tx) error { return nil }); err != nil { // proves nothing
+			t.Error(err)
+		}
+	}
+}
+
+// TestPingDoesNotWaitForACommitForever covers a primary whose synchronous standby
+// doesn't respond.
+func TestPingDoesNotWaitForACommitForever(t *testing.T) {
+	t.Parallel()
+	pooler, address := startPooler(t, dbtest.Address(t, "postgres"))
+	d, err := db.Open(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if err := d.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pooler.hang.Store(true)
+	for err == nil { // until the last write is too long ago
+		err = d.Ping(t.Context())
+	}
+	if !errors.Is(err, db.ErrUnavailable) {
+		t.Errorf("ping: got %v, want %v", err, db.ErrUnavailable)
+	}
+	pooler.hang.Store(false)
+	for err = d.Ping(t.Context()); err != nil; err = d.Ping(t.Context()) {
+		if t.Context().Err() != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -21,6 +21,7 @@ type pooler struct {
 	listener net.Listener
 	server   string
 	commit   atomic.Pointer[pgproto3.ErrorResponse] // the response to COMMIT instead of the server's
+	hang     atomic.Bool                            // COMMIT gets no response
 }
 
 // startPooler returns a proxy in front of the database and its address.
@@ -100,6 +101,9 @@ func (p *pooler) serve(client net.Conn) {
 			if backend.Flush() != nil || response.Severity == "FATAL" {
 				return
 			}
+			continue
+		}
+		if p.hang.Load() && isQuery && strings.EqualFold(query.String, "commit") {
 			continue
 		}
 		frontend.Send(message)

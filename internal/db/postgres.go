@@ -149,11 +149,6 @@ func RedactedAddress(address string) string {
 }
 
 func (e *postgresEngine) name() string { return "postgres" }
-func (e *postgresEngine) ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	return e.pool.Ping(ctx)
-}
 
 func (e *postgresEngine) close() { e.pool.Close() }
 
