@@ -41,7 +41,8 @@ func newDoctor(e *env) *cobra.Command {
 		Long: `Checks the settings, the limit of open files, the data directory, the master key,
 the database, the bucket for files, the TLS certificate, the mail server, the
 sign-in provider and the model providers, whether or not a server runs. It changes
-nothing, except that it writes, reads and deletes a small object in the bucket. To
+nothing, except that it writes, reads and deletes a small object in the bucket. It
+checks that the database accepts writes by writing a row as it is. To
 check the key of a model provider, it requests the list of models. It exits with 1
 if a check fails.`,
 	}
@@ -132,6 +133,9 @@ func checkStorage(ctx context.Context, l config.Loaded) []finding {
 	if !add("schema", app.CheckSchema(ctx, d), fmt.Sprintf("%s, version %d", d.Engine(), len(db.Migrations()))) {
 		return out
 	}
+	if !add("writes", writeError(d.Ping(ctx)), "the database accepts them") {
+		return out
+	}
 	if err := app.CheckMoved(ctx, d); err != nil {
 		add("database", err, "")
 	}
@@ -147,6 +151,15 @@ func checkStorage(ctx context.Context, l config.Loaded) []finding {
 		add("clock", clockError(d.ClockSkew()), "agrees with the database's clock")
 	}
 	return append(out, checkFiles(ctx, l, n)...)
+}
+
+// writeError explains why a database that can be read accepts no writes.
+func writeError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("the database is readable, but accepts no writes: %w; a failover may be in progress, a synchronous standby may be down, "+
+		"the address may lead to a standby, or the disk may be full", err)
 }
 
 // checkFiles checks the bucket, which a cluster needs.

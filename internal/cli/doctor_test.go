@@ -94,6 +94,14 @@ func TestDoctorCountsOneServerPerDirectory(t *testing.T) {
 	}
 }
 
+func TestDoctorReportsAReadOnlyDatabase(t *testing.T) {
+	t.Parallel()
+	l := loadProviders(t, "{database_url: '"+dbtest.Address(t, "postgres")+"&default_transaction_read_only=on', master_key: "+strings.Repeat("ab", 32)+"}")
+	if bad := failures(checkStorage(t.Context(), l)); len(bad) != 1 || !strings.HasPrefix(bad[0], "writes: the database is readable, but accepts no writes") {
+		t.Errorf("got failures %q", bad)
+	}
+}
+
 func TestDoctorReportsALostTransactionTimeout(t *testing.T) {
 	t.Parallel()
 	address := dbtest.Address(t, "postgres")
