@@ -131,9 +131,17 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Cause }
 
+// storageRetryAfter is the Retry-After while the storage is unavailable. The two
+// retries of most SDKs then outlast a planned switchover.
+const storageRetryAfter = 5 * time.Second
+
 // New returns an error with a message.
 func New(code Code, format string, args ...any) *Error {
-	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+	e := &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+	if code == StorageUnavailable {
+		e.RetryAfter = storageRetryAfter
+	}
+	return e
 }
 
 // Param returns an error about a field, header or query parameter.

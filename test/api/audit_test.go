@@ -221,6 +221,9 @@ func TestRejectedCallIsNotLoggedAsServed(t *testing.T) {
 	s.Do(t, models(key)).Want(t, 200, "")
 	release := s.HoldTheWriter(t)
 	r := s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: key, Body: chatBody("hi")}).Want(t, 503, "storage_unavailable")
+	if wait := r.Header.Get("Retry-After"); wait != "5" {
+		t.Errorf("Retry-After: got %q, want 5", wait)
+	}
 	release()
 	s.Eventually(t, func() bool {
 		return s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit/" + r.Header.Get("X-Request-Id"), Key: key}).Status == 200
