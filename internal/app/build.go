@@ -99,7 +99,7 @@ func (i *instance) join(ctx context.Context) (err error) {
 	i.log = audit.NewLog(i.group, i.node, i.settler.Settle)
 	if err := i.recoverOnce(ctx); err != nil {
 		// One dead node must not keep the others from serving.
-		slog.Error("failed to recover requests of evicted nodes, whose credits stay reserved; retrying", "retry_in", recoverInterval, "error", err)
+		slog.Log(ctx, db.LogLevel(err), "failed to recover requests of evicted nodes, whose credits stay reserved; retrying", "retry_in", recoverInterval, "error", err)
 	}
 	i.leases = i.ledger.LeaseCache(i.node)
 	i.limiter = limits.New(d, i.node.ID, i.now)

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"turnpike/internal/db"
 	"turnpike/internal/nodes"
 )
 
@@ -28,7 +29,7 @@ func (i *instance) recoverEvictedNodes(ctx context.Context) {
 		select {
 		case <-tick.C:
 			if err := errors.Join(i.recoverOnce(ctx), i.disconnectEvicted(ctx)); err != nil && ctx.Err() == nil {
-				slog.Error("failed to recover from evicted nodes; retrying", "retry_in", recoverInterval, "error", err)
+				slog.Log(ctx, db.LogLevel(err), "failed to recover from evicted nodes; retrying", "retry_in", recoverInterval, "error", err)
 			}
 		case <-ctx.Done():
 			return

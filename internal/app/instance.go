@@ -10,6 +10,7 @@ import (
 
 	"turnpike/internal/api"
 	"turnpike/internal/config"
+	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/files"
 	"turnpike/internal/ids"
@@ -183,7 +184,7 @@ func (a *App) rejoin(ctx context.Context) *instance {
 		if ctx.Err() != nil {
 			return nil
 		}
-		slog.Error("failed to rejoin; retrying", "retry_in", rejoinInterval, "error", err)
+		slog.Log(ctx, db.LogLevel(err), "failed to rejoin; retrying", "retry_in", rejoinInterval, "error", err)
 		select {
 		case <-time.After(rejoinInterval):
 		case <-ctx.Done():

@@ -2,11 +2,15 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
 	"time"
+
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
 )
 
 const (
@@ -17,7 +21,8 @@ const (
 // repeatFilter is a log handler that collapses repeated warnings. While the
 // database is down, every background loop would log several per second. The first
 // one is logged immediately, then one per repeatInterval with a count. Warnings
-// that differ only in numbers are the same.
+// that differ only in numbers are the same. So are warnings with the same message
+// about the unavailable database, and requests that fail because of it.
 type repeatFilter struct {
 	slog.Handler
 	attrs  string // that this logger adds to every record
@@ -71,9 +76,11 @@ func (h *repeatFilter) key(r slog.Record) string {
 	}
 	var key strings.Builder
 	key.WriteString(h.attrs + r.Message)
-	request := false
+	request, outage := false, false
 	r.Attrs(func(a slog.Attr) bool {
 		request = request || a.Key == "request_id"
+		err, _ := a.Value.Any().(error)
+		outage = outage || errors.Is(err, db.ErrUnavailable) || a.Key == "code" && a.Value.String() == string(fault.StorageUnavailable)
 		switch a.Value.Kind() {
 		case slog.KindInt64, slog.KindUint64, slog.KindFloat64, slog.KindDuration, slog.KindTime:
 		default:
@@ -81,7 +88,10 @@ func (h *repeatFilter) key(r slog.Record) string {
 		}
 		return true
 	})
-	if request {
+	switch {
+	case outage:
+		return h.attrs + r.Message
+	case request:
 		return ""
 	}
 	return key.String()

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"turnpike/internal/db"
 )
 
 // logged runs fn with a logger and a fake clock, and returns the lines without
@@ -105,4 +107,21 @@ func TestRepeatFilterMemoryIsBounded(t *testing.T) {
 			t.Fatalf("%d warnings are remembered, want at most %d", n, maxWarnings)
 		}
 	}
+}
+
+// Every task, lane and request has its own ID and often its own error.
+func TestOutageIsLoggedOncePerMessage(t *testing.T) {
+	t.Parallel()
+	got := logged(t, func(log *slog.Logger) {
+		for i := range 125 {
+			log.Warn("failed to read task; retrying", "job", fmt.Sprint("job_", i), "error", fmt.Errorf("port %d: %w", i, db.ErrUnavailable))
+			log.Warn("request", "request_id", fmt.Sprint("req_", i), "status", 503, "code", "storage_unavailable", "error", fmt.Sprint("port ", i))
+			time.Sleep(100 * time.Millisecond)
+		}
+	})
+	assertLines(t, got,
+		`level=WARN msg="failed to read task; retrying" job=job_0 error="port 0: storage unavailable"`,
+		`level=WARN msg=request request_id=req_0 status=503 code=storage_unavailable error="port 0"`,
+		`level=WARN msg="failed to read task; retrying" job=job_100 error="port 100: storage unavailable" repeated=99`,
+		`level=WARN msg=request request_id=req_100 status=503 code=storage_unavailable error="port 100" repeated=99`)
 }

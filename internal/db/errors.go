@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"strings"
 
@@ -66,6 +67,15 @@ func Wrap(err error, doing string) error {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// LogLevel returns the level of a failed background task. An outage ends without
+// the help of the one who reads an error, and other failures may not.
+func LogLevel(err error) slog.Level {
+	if errors.Is(err, ErrUnavailable) {
+		return slog.LevelWarn
+	}
+	return slog.LevelError
 }
 
 // OrNoSuch turns ErrNotFound into the API's error for a missing object.

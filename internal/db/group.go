@@ -91,7 +91,7 @@ func (g *Group) run() {
 		kept := g.runOnce(stopping)
 		switch {
 		case kept && stopping:
-			slog.Error("database unavailable at shutdown; unsettled requests will be recovered at the next start")
+			slog.Warn("database unavailable at shutdown; unsettled requests will be recovered at the next start")
 			return
 		case kept:
 			select {

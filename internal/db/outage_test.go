@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -204,6 +205,18 @@ func TestPingDoesNotWaitForACommitForever(t *testing.T) {
 	for err = d.Ping(t.Context()); err != nil; err = d.Ping(t.Context()) {
 		if t.Context().Err() != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+func TestOutageIsNotLoggedAsAnError(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err  error
+		want slog.Level
+	}{{fmt.Errorf("evict nodes: %w", db.ErrUnavailable), slog.LevelWarn}, {db.ErrData, slog.LevelError}} {
+		if got := db.LogLevel(c.err); got != c.want {
+			t.Errorf("%v: got level %v, want %v", c.err, got, c.want)
 		}
 	}
 }

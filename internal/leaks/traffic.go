@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"turnpike/internal/db"
 	"turnpike/internal/keyring"
 )
 
@@ -64,7 +65,7 @@ func (s *Service) handleSighting(ctx context.Context, found Sighting) {
 		}
 		if _, err := s.Revoke(ctx, r); err != nil {
 			s.seen.forget(r) // the next request with it retries
-			slog.Error("failed to handle a key in a request body; retrying when it is sent again",
+			slog.Log(ctx, db.LogLevel(err), "failed to handle a key in a request body; retrying when it is sent again",
 				"request_id", found.RequestID, "error", keyring.Mask(err.Error()))
 		}
 	}

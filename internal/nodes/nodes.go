@@ -84,6 +84,7 @@ func Join(ctx context.Context, d *db.DB, now func() time.Time) (*Node, error) {
 func (n *Node) Run(ctx context.Context) error {
 	tick := time.NewTicker(heartbeatInterval)
 	defer tick.Stop()
+	failing := false
 	for {
 		select {
 		case <-tick.C:
@@ -94,9 +95,14 @@ func (n *Node) Run(ctx context.Context) error {
 		}
 		switch err := n.Heartbeat(ctx); {
 		case err == nil:
+			if failing {
+				slog.Info("database available again; heartbeats are stored", "node", n.ID)
+			}
+			failing = false
 		case errors.Is(err, ErrEvicted):
 			return err
 		case ctx.Err() == nil:
+			failing = true
 			slog.Warn("failed to store a heartbeat; retrying", "node", n.ID, "retry_in", heartbeatInterval, "error", err)
 		}
 	}
