@@ -14,7 +14,7 @@ const (
 
 // Tables lists the tables of a SQLite database in the order of their creation, so
 // that referenced tables come first. It omits the table of migrations.
-func Tables(ctx context.Context, from *Tx) ([]string, error) {
+func Tables(ctx context.Context, from Querier) ([]string, error) {
 	names, err := List(ctx, from, Value[string], `SELECT name FROM sqlite_master
 		WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!' AND name <> 'schema_migrations' ORDER BY rowid`)
 	return names, Wrap(err, "list tables")
@@ -40,23 +40,26 @@ func Copy(ctx context.Context, from, to *Tx, table string, more func(rows int64)
 		return fmt.Errorf("copy %s: %w", table, err)
 	}
 	insert := NewBulk(table, "", columns...)
+	err = insert.readAll(ctx, from, table, func(batch [][]any) error {
+		n, err := insert.Write(ctx, to, batch)
+		if err == nil {
+			more(n)
+		}
+		return err
+	})
+	return Wrap(err, "copy "+table)
+}
+
+// readAll calls use with the rows of a table, in batches.
+func (b *Bulk) readAll(ctx context.Context, from Querier, table string, use func(batch [][]any) error) error {
 	var batch [][]any
 	size := 0
-	write := func() error {
-		n, err := insert.Write(ctx, to, batch)
-		if err != nil {
-			return err
-		}
-		more(n)
-		batch, size = batch[:0], 0
-		return nil
-	}
-	rows, err := from.Query(ctx, "SELECT "+strings.Join(insert.columns, ", ")+" FROM "+table)
+	rows, err := from.Query(ctx, "SELECT "+strings.Join(b.columns, ", ")+" FROM "+table)
 	err = Each(rows, err, func(r Row) error {
 		if err := ctx.Err(); err != nil { // SQLite's reads ignore it
 			return err
 		}
-		values, n, err := insert.scan(r)
+		values, n, err := b.scan(r)
 		if err != nil {
 			return err
 		}
@@ -64,16 +67,18 @@ func Copy(ctx context.Context, from, to *Tx, table string, more func(rows int64)
 		if len(batch) < copyRows && size < copyBytes {
 			return nil
 		}
-		return write()
+		err = use(batch)
+		batch, size = batch[:0], 0
+		return err
 	})
-	if err == nil {
-		err = write()
+	if err != nil || len(batch) == 0 {
+		return err
 	}
-	return Wrap(err, "copy "+table)
+	return use(batch)
 }
 
 // columnsOf returns the columns of a table for NewBulk.
-func columnsOf(ctx context.Context, from *Tx, table string) ([]string, error) {
+func columnsOf(ctx context.Context, from Querier, table string) ([]string, error) {
 	return List(ctx, from, Value[string], "SELECT name || ' ' || lower(type) FROM pragma_table_info($1) ORDER BY cid", table)
 }
 

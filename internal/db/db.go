@@ -45,6 +45,8 @@ type engine interface {
 	// watch calls changed until ctx ends, when another process may have changed
 	// what this one caches. An empty topic means anything.
 	watch(ctx context.Context, changed func(topic, payload string))
+	// backup writes the committed state of one moment to a new SQLite file.
+	backup(ctx context.Context, path string) error
 }
 
 type engineTx interface {

@@ -35,6 +35,7 @@ type sqliteEngine struct {
 	writer  *sqliteWriter
 	readers *sql.DB // one per core: more were slower
 	check   *sql.DB // for checkpoints
+	backups *sql.DB
 	reads   stmtCache
 	seen    int64 // last data_version
 }
@@ -56,7 +57,8 @@ func openSQLite(path string) (*sqliteEngine, error) {
 		return d
 	}
 	e := &sqliteEngine{writer: newSQLiteWriter(open(1)), readers: open(runtime.GOMAXPROCS(0), "query_only(1)"),
-		check: open(1, "cache_size(-500)")}
+		check: open(1, "cache_size(-500)"), backups: open(1, "query_only(1)", "cache_size(-500)")}
+	e.backups.SetMaxIdleConns(0) // they are rare
 	// The writer comes first, because a query_only reader can't create the WAL.
 	err := e.ping(context.Background())
 	// Programs that open a new file at the same time can find it locked while one
@@ -127,6 +129,7 @@ func (e *sqliteEngine) ping(ctx context.Context) error {
 func (e *sqliteEngine) close() {
 	e.readers.Close()
 	e.check.Close()
+	e.backups.Close()
 	e.writer.close() // the last connection moves the log into the database
 }
 
