@@ -13,6 +13,7 @@ import (
 	"turnpike/internal/agents/tools"
 	"turnpike/internal/api"
 	"turnpike/internal/audit"
+	"turnpike/internal/backup"
 	"turnpike/internal/config"
 	"turnpike/internal/dashboard"
 	"turnpike/internal/db"
@@ -60,13 +61,14 @@ type components struct {
 	media       *media.Service
 	agents      *agents.Service
 	leaks       *leaks.Service
+	backups     *backup.Schedule // nil if backups aren't scheduled
 }
 
 // build creates the components from the lowest layer to the highest and starts
 // their background work.
 func (i *instance) build(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		i.join, i.buildRecords, i.buildWebhooks, i.buildEngines, i.buildHandler, i.buildRetention, i.startMetrics,
+		i.join, i.buildRecords, i.buildWebhooks, i.buildEngines, i.buildHandler, i.buildRetention, i.buildBackups, i.startMetrics,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -234,8 +236,9 @@ func (i *instance) startWork(ctx context.Context) {
 	for _, run := range []func(context.Context){
 		i.runNode, i.recoverEvictedNodes, i.limiter.Run, i.keeper.Run,
 		i.lastUsed.Run, i.refused.Run, i.throttled.Run,
-		i.outbox.Run, i.hooks.Run, i.tunnels.Run, i.media.Run, i.agents.Run, i.leaks.Run,
+		i.outbox.Run, i.hold.delay(i.hooks.Run), i.tunnels.Run, i.hold.delay(i.media.Run), i.hold.delay(i.agents.Run), i.leaks.Run,
 		func(ctx context.Context) { i.leases.Run(ctx, i.store.DB) },
+		i.hold.watch, i.hold.delay(i.runBackups),
 	} {
 		i.work.Go(func() { run(ctx) })
 	}

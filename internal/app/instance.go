@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,6 +67,7 @@ type instance struct {
 	stopWork context.CancelFunc // ends the background work
 	work     sync.WaitGroup
 	evicted  chan struct{} // closed when other nodes have evicted this one
+	hold     *hold         // nil unless the database was restored and not resumed
 }
 
 // startInstance opens the database, joins the cluster and starts every component.
@@ -83,6 +85,9 @@ func startInstance(ctx context.Context, at site, now func() time.Time) (_ *insta
 	if err := CheckUnmoved(ctx, i.cfg, i.store.DB); err != nil {
 		return nil, err
 	}
+	if i.hold, err = readHold(ctx, i.store.DB); err != nil {
+		return nil, err
+	}
 	i.people = people.New(i.store.DB, i.store.Ring, people.Options{Now: now})
 	if err := i.build(ctx); err != nil {
 		return nil, err
@@ -96,6 +101,10 @@ func (i *instance) serve(w http.ResponseWriter, r *http.Request) bool {
 	defer i.active.Add(-1)
 	if i.ended.Load() {
 		return false
+	}
+	if i.hold.rejects(r.URL.Path) {
+		i.serveError(w, errHeld)
+		return true
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
@@ -196,17 +205,28 @@ func (a *App) rejoin(ctx context.Context) *instance {
 // serveEvicted handles requests while there is no instance: the process is alive
 // but not ready.
 func (s site) serveEvicted(w http.ResponseWriter, r *http.Request) {
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("X-Content-Type-Options", "nosniff")
-	id := ids.New(ids.Request)
-	h.Set("X-Request-Id", id)
 	if r.Method == http.MethodGet && r.URL.Path == "/healthz" {
+		setHeaders(w.Header())
 		_, _ = w.Write([]byte(`{"status":"ok"}`))
 		return
 	}
-	h.Set("Retry-After", "1")
-	h.Set("Retry-After-Ms", "1000")
-	w.WriteHeader(fault.FamilyOf(errEvicted.Code).Status)
-	_, _ = w.Write(api.ErrorJSON(errEvicted, id, s.URL()))
+	s.serveError(w, errEvicted)
+}
+
+// serveError sends an error without the help of the API.
+func (s site) serveError(w http.ResponseWriter, f *fault.Error) {
+	h := w.Header()
+	id := setHeaders(h)
+	h.Set("Retry-After", strconv.FormatInt(int64(f.RetryAfter.Seconds()), 10))
+	h.Set("Retry-After-Ms", strconv.FormatInt(f.RetryAfter.Milliseconds(), 10))
+	w.WriteHeader(fault.FamilyOf(f.Code).Status)
+	_, _ = w.Write(api.ErrorJSON(f, id, s.URL()))
+}
+
+func setHeaders(h http.Header) (id string) {
+	id = ids.New(ids.Request)
+	h.Set("Content-Type", "application/json")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Request-Id", id)
+	return id
 }

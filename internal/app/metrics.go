@@ -10,6 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"turnpike/internal/backup"
 )
 
 // metricsServer serves metrics to Prometheus on a separate listener, for
@@ -21,7 +23,7 @@ type metricsServer struct {
 
 func (i *instance) startMetrics(context.Context) (err error) {
 	i.metrics, err = newMetricsServer(i.cfg.MetricsListen, i.hooks, i.telemetry, callsInFlight(i.gateway), buildInfo(i.version),
-		i.store.DB, i.node, i.leases, i.limiter, i.outbox, i.media, i.agents)
+		i.store.DB, i.node, i.leases, i.limiter, i.outbox, i.media, i.agents, backup.Metrics{DB: i.store.DB})
 	return err
 }
 

@@ -117,7 +117,7 @@ func openTarget(ctx context.Context, cfg config.Config) (_ *db.DB, err error) {
 func requireEmpty(ctx context.Context, q db.Querier, table string) error {
 	empty, err := db.IsEmpty(ctx, q, table)
 	if err == nil && !empty {
-		err = fmt.Errorf("the PostgreSQL database is not empty: it has %s; create a new one for the move", table)
+		err = fmt.Errorf("the PostgreSQL database is not empty: it has %s; create a new one", table)
 	}
 	return err
 }
@@ -133,6 +133,21 @@ type mover struct {
 // move marks the old database before the new one commits. After a crash between
 // the two, no server uses either. In the other order, servers could use both.
 func (m *mover) move(ctx context.Context, old, fresh *db.DB) error {
+	err := m.copyAll(ctx, old, fresh, func(from *db.Tx) error {
+		_, err := from.Exec(ctx, "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value", movedMark, m.To)
+		return err
+	})
+	switch {
+	case errors.Is(err, db.ErrInDoubt):
+		return fmt.Errorf("%w; the commit got no response. Check with turnpike keys list whether PostgreSQL has the data. If not, turnpike move --undo makes the embedded database usable again", err)
+	case err != nil:
+		return errors.Join(err, unmark(context.WithoutCancel(ctx), old))
+	}
+	return nil
+}
+
+// copyAll copies all tables in one transaction, and calls last before the commit.
+func (m *mover) copyAll(ctx context.Context, old, fresh *db.DB, last func(from *db.Tx) error) error {
 	if err := createOldPartitions(ctx, old, fresh); err != nil {
 		return err
 	}
@@ -144,18 +159,13 @@ func (m *mover) move(ctx context.Context, old, fresh *db.DB) error {
 			if err := m.copyTables(ctx, from, to); err != nil {
 				return err
 			}
-			_, err := from.Exec(ctx, "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value", movedMark, m.To)
-			return err
+			return last(from)
 		})
 	})
-	switch {
-	case errors.Is(err, db.ErrInDoubt):
-		return fmt.Errorf("%w; the commit got no response. Check with turnpike keys list whether PostgreSQL has the data. If not, turnpike move --undo makes the embedded database usable again", err)
-	case err != nil:
-		return errors.Join(err, unmark(context.WithoutCancel(ctx), old))
+	if err == nil {
+		m.analyze(ctx, fresh)
 	}
-	m.analyze(ctx, fresh)
-	return nil
+	return err
 }
 
 func (m *mover) copyTables(ctx context.Context, from, to *db.Tx) error {

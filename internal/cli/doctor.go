@@ -39,10 +39,11 @@ func newDoctor(e *env) *cobra.Command {
 		Use:   "doctor",
 		Short: "Check the installation and suggest fixes",
 		Long: `Checks the settings, the limit of open files, the data directory, the master key,
-the database, the bucket for files, the TLS certificate, the mail server, the
-sign-in provider and the model providers, whether or not a server runs. It changes
-nothing, except that it writes, reads and deletes a small object in the bucket. It
-checks that the database accepts writes by writing a row as it is. To
+the database, the bucket for files, the age of the last backup, the TLS
+certificate, the mail server, the sign-in provider and the model providers, whether
+or not a server runs. It changes nothing, except that it writes, reads and deletes a
+small object in the bucket. It checks that the database accepts writes by writing a
+row as it is. To
 check the key of a model provider, it requests the list of models. It exits with 1
 if a check fails.`,
 	}
@@ -150,7 +151,8 @@ func checkStorage(ctx context.Context, l config.Loaded) []finding {
 		add("sessions", d.CheckSessions(ctx), "keep the timeout for idle transactions")
 		add("clock", clockError(d.ClockSkew()), "agrees with the database's clock")
 	}
-	return append(out, checkFiles(ctx, l, n)...)
+	out = append(out, checkFiles(ctx, l, n)...)
+	return append(out, checkBackups(ctx, l, d)...)
 }
 
 // writeError explains why a database that can be read accepts no writes.

@@ -51,6 +51,7 @@ type Config struct {
 	SMTP     SMTP     `name:"smtp"`
 	Mail     Mail     `name:"mail"`
 	OIDC     OIDC     `name:"oidc"`
+	Backup   Backup   `name:"backup"`
 
 	Providers []Provider // lists that only the file has (sections.go)
 	Routes    []Route
@@ -189,6 +190,13 @@ type OIDC struct {
 	ClientSecret Secret `name:"client_secret" help:"Client secret of this server at the provider; empty if there is none."`
 	Name         string `name:"name" default:"single sign-on" help:"Name of the provider on the button: Sign in with …"`
 	TrustEmail   bool   `name:"trust_email" help:"Accept email addresses that the provider doesn't mark as verified. Only for a provider at which your organization assigns the addresses, such as your own Entra ID tenant: elsewhere, people could claim the address of another member."`
+}
+
+// Backup configures the schedule of backups.
+type Backup struct {
+	To       SecretURL     `name:"to" help:"Where to store backups: a directory, or a bucket with a prefix, such as s3://name/prefix?region=eu-central-1, in the form of files.url. Empty turns scheduled backups off. With several nodes, use a bucket or a shared directory: any node may make the backup."`
+	Interval time.Duration `name:"interval" default:"24h" min:"1m" max:"8760h" help:"Time between two scheduled backups. doctor fails if the last good backup is older than twice this."`
+	Keep     int           `name:"keep" default:"7" min:"0" max:"100000" help:"How many backups to keep in backup.to; 0 keeps all."`
 }
 
 // Default returns the default settings.

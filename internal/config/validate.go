@@ -79,6 +79,7 @@ func (c Config) Validate() error {
 	f.addIf(c.Leaks.GitLabToken != "" && len(c.Leaks.GitLabToken) < 16, "leaks.gitlab_token",
 		"is shorter than 16 characters, which can be guessed; openssl rand -hex 24 makes a good one")
 	c.checkMail(f)
+	f.note("backup.to", BackupFault(string(c.Backup.To)))
 	c.OIDC.check(f)
 	for _, o := range c.AllowedOrigins {
 		f.note("allowed_origins", originFault(o))
@@ -351,6 +352,25 @@ func bucketFault(address string) string {
 		return "has a path or a fragment" + expected
 	}
 	return ""
+}
+
+// BackupFault describes what is wrong with a location of backups, without quoting
+// it. It is a directory or the URL of a bucket, which may have a path.
+func BackupFault(address string) string {
+	if !strings.Contains(address, "://") {
+		return ""
+	}
+	const expected = "; expected a directory, or such as s3://name/prefix?region=eu-central-1"
+	u, err := url.Parse(address)
+	if err != nil {
+		return "is neither a directory nor a URL" + expected
+	}
+	u.Path, u.RawPath = "", ""
+	fault, _, _ := strings.Cut(bucketFault(u.String()), "; expected")
+	if fault != "" {
+		fault += expected
+	}
+	return fault
 }
 
 // longestSchedule is six days. Events can be replayed for 30 days and are kept

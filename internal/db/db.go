@@ -250,7 +250,7 @@ const maxAttempts = 5
 func (d *DB) Write(ctx context.Context, fn func(tx *Tx) error) error {
 	for attempt := 1; ; attempt++ {
 		err := d.writeOnce(ctx, fn)
-		if isFull(err) {
+		if IsFull(err) {
 			d.fullAt.Store(time.Now().UnixMicro())
 		}
 		if errors.Is(err, ErrUnavailable) {

@@ -123,7 +123,8 @@ func classOf(err error) error {
 	return nil
 }
 
-func isFull(err error) bool {
+// IsFull reports whether a disk of the database is full.
+func IsFull(err error) bool {
 	var lite *sqlite.Error
 	if errors.As(err, &lite) {
 		return lite.Code()&0xff == sqlite3.SQLITE_FULL

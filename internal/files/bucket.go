@@ -62,7 +62,7 @@ type bucket struct {
 func openBucket(address string, timeout time.Duration) (*bucket, error) {
 	u, err := url.Parse(address)
 	if err != nil {
-		return nil, errors.New("files.url is not a URL") // the parser's error quotes it
+		return nil, errors.New("the address is not a URL") // the parser's error quotes it
 	}
 	options := minio.Options{Secure: true, MaxRetries: bucketRetries, BucketLookup: minio.BucketLookupAuto,
 		Region: cmp.Or(os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION")),
@@ -79,20 +79,20 @@ func openBucket(address string, timeout time.Duration) (*bucket, error) {
 		case "endpoint":
 			at, err := url.Parse(value)
 			if err != nil || at.Host == "" || (at.Scheme != "https" && at.Scheme != "http") {
-				return nil, errors.New("the endpoint in files.url must be an http:// or https:// URL")
+				return nil, errors.New("the endpoint in the address must be an http:// or https:// URL")
 			}
 			host, options.Secure = at.Host, at.Scheme == "https"
 		case "use_path_style":
 			pathStyle, err := strconv.ParseBool(value)
 			if err != nil {
-				return nil, errors.New("use_path_style in files.url must be true or false")
+				return nil, errors.New("use_path_style in the address must be true or false")
 			}
 			if pathStyle {
 				options.BucketLookup = minio.BucketLookupPath
 			}
 		case "profile":
 		default:
-			return nil, fmt.Errorf("unknown parameter %q in files.url; allowed: endpoint, profile, region, use_path_style", name)
+			return nil, fmt.Errorf("unknown parameter %q in the address; allowed: endpoint, profile, region, use_path_style", name)
 		}
 	}
 	core, err := minio.NewCore(host, &options)

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// spoolDirectory holds incomplete files. No workspace has this name.
-	spoolDirectory = ".spool"
+	// SpoolDirectory holds incomplete files. No workspace has this name.
+	SpoolDirectory = ".spool"
 	// staleSpool is the age at which a spooled file is a leftover, if other nodes
 	// may spool into the same directory.
 	staleSpool = time.Hour
@@ -51,7 +51,7 @@ func openDirectory(path string, leftovers time.Duration) (*directory, error) {
 	return f, nil
 }
 
-func (f *directory) spoolPath() string { return filepath.Join(f.path, spoolDirectory) }
+func (f *directory) spoolPath() string { return filepath.Join(f.path, SpoolDirectory) }
 
 // filePath returns an object's path. Keys consist of IDs and a hash.
 func (f *directory) filePath(key string) string {

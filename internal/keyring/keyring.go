@@ -22,9 +22,10 @@ const Size = 32
 
 // Purposes are part of the derivation: changing one makes the values stored under it unreadable.
 const (
-	purposeSecrets = "turnpike/secret-pepper/v1"
-	purposeSeal    = "turnpike/seal/v1"
-	purposeWrap    = "turnpike/wrap/v1"
+	purposeSecrets     = "turnpike/secret-pepper/v1"
+	purposeSeal        = "turnpike/seal/v1"
+	purposeWrap        = "turnpike/wrap/v1"
+	purposeFingerprint = "turnpike/fingerprint/v1"
 )
 
 // Ring holds the derived keys.

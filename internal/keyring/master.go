@@ -128,3 +128,9 @@ func create(path string) ([]byte, bool, error) {
 	}
 	return master, true, nil
 }
+
+// Fingerprint identifies a master key without revealing it, so that a backup can name the key it needs.
+func Fingerprint(master []byte) (string, error) {
+	key, err := derive(master, purposeFingerprint)
+	return hex.EncodeToString(key[:min(len(key), 8)]), err
+}

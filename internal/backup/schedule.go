@@ -1,0 +1,251 @@
+package backup
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"turnpike/internal/db"
+)
+
+const (
+	lastRow    = "last_backup"
+	failureRow = "backup_failure"
+	// claimRow says until when a node makes the backup: microseconds with leading
+	// zeros, which sort as text, and the node.
+	claimRow = "backup_claim"
+
+	checkInterval = time.Minute
+	renewInterval = 30 * time.Second
+	claimDuration = 4 * renewInterval
+	// retryInterval is the pause after a failure.
+	retryInterval = 10 * time.Minute
+)
+
+// Last is the last good backup.
+type Last struct {
+	Name       string    `json:"name"`
+	StartedAt  time.Time `json:"started_at"`
+	FinishedAt time.Time `json:"finished_at"`
+	Bytes      int64     `json:"bytes"`
+}
+
+// ReadLast returns the last good backup, or nil if there was none.
+func ReadLast(ctx context.Context, q db.Querier) (*Last, error) {
+	var last Last
+	found, err := readMeta(ctx, q, lastRow, &last)
+	if err != nil || !found {
+		return nil, err
+	}
+	return &last, nil
+}
+
+// Failure is the failure of a scheduled backup.
+type Failure struct {
+	At    time.Time `json:"at"`
+	Error string    `json:"error"`
+}
+
+// ReadFailure returns the failure of the last scheduled backup, or nil if there
+// was a good one since.
+func ReadFailure(ctx context.Context, q db.Querier) (*Failure, error) {
+	var f Failure
+	found, err := readMeta(ctx, q, failureRow, &f)
+	if err != nil || !found {
+		return nil, err
+	}
+	return &f, nil
+}
+
+func recordSuccess(ctx context.Context, d *db.DB, m *Manifest) error {
+	text, err := json.Marshal(Last{m.Name, m.StartedAt, m.FinishedAt, m.Bytes()})
+	if err != nil {
+		return err
+	}
+	return d.Write(ctx, func(tx *db.Tx) error {
+		if _, err := tx.Exec(ctx, "DELETE FROM meta WHERE name = $1", failureRow); err != nil {
+			return err
+		}
+		return setMeta(ctx, tx, lastRow, string(text))
+	})
+}
+
+// Schedule makes backups at an interval. Of all nodes, one makes each.
+type Schedule struct {
+	Options
+	Interval time.Duration
+	Node     string
+}
+
+// Run makes backups until ctx ends.
+func (s *Schedule) Run(ctx context.Context) {
+	tick := time.NewTicker(checkInterval)
+	defer tick.Stop()
+	for {
+		if _, err := s.RunDue(ctx); err != nil && ctx.Err() == nil {
+			slog.Error("scheduled backup failed; retrying", "retry_in", min(retryInterval, s.Interval), "error", err)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// RunDue makes a backup if one is due and no other node makes it. It returns nil
+// if not.
+func (s *Schedule) RunDue(ctx context.Context) (*Manifest, error) {
+	if due, err := s.due(ctx); err != nil || !due {
+		return nil, err
+	}
+	claim, err := s.claim(ctx)
+	if err != nil || claim == "" {
+		return nil, err
+	}
+	if due, err := s.due(ctx); err != nil || !due { // another node may have made it meanwhile
+		return nil, errors.Join(err, s.renew(ctx, &claim, 0))
+	}
+	working, cancel := context.WithCancelCause(ctx)
+	renewed := make(chan struct{})
+	go func() {
+		defer close(renewed)
+		s.keepClaim(working, cancel, &claim)
+	}()
+	m, err := Create(working, s.Options)
+	if cause := context.Cause(working); err != nil && cause != nil {
+		err = cause
+	}
+	cancel(nil)
+	<-renewed
+	if err != nil {
+		return m, errors.Join(err, s.fail(context.WithoutCancel(ctx), err, &claim))
+	}
+	slog.Info("created a backup", "name", m.Name, "bytes", m.Bytes(), "files_missing", m.MissingFiles)
+	return m, s.renew(ctx, &claim, 0)
+}
+
+func (s *Schedule) due(ctx context.Context) (bool, error) {
+	last, err := ReadLast(ctx, s.DB)
+	return err == nil && (last == nil || s.now().Sub(last.StartedAt) >= s.Interval), err
+}
+
+func (s *Schedule) now() time.Time { return s.DB.At(s.Now()) }
+
+func (s *Schedule) until(after time.Duration) string {
+	return fmt.Sprintf("%020d %s", s.now().Add(after).UnixMicro(), s.Node)
+}
+
+// claim reserves the backup for this node. It returns an empty string if another
+// node has it.
+func (s *Schedule) claim(ctx context.Context) (claim string, err error) {
+	err = s.DB.Write(ctx, func(tx *db.Tx) error {
+		claim = s.until(claimDuration)
+		n, err := tx.Exec(ctx, `INSERT INTO meta (name, value) VALUES ($1, $2)
+			ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE meta.value < $3`, claimRow, claim, s.until(0))
+		if n == 0 {
+			claim = ""
+		}
+		return err
+	})
+	return claim, db.Wrap(err, "claim the backup")
+}
+
+var errClaimLost = errors.New("another node has taken over the backup, because this one could not reach the database")
+
+// keepClaim renews the claim until ctx ends, or cancels it.
+func (s *Schedule) keepClaim(ctx context.Context, cancel context.CancelCauseFunc, claim *string) {
+	tick := time.NewTicker(renewInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		if err := s.renew(ctx, claim, claimDuration); errors.Is(err, errClaimLost) {
+			cancel(err)
+			return
+		}
+	}
+}
+
+// renew sets the end of the claim.
+func (s *Schedule) renew(ctx context.Context, claim *string, after time.Duration) error {
+	next := s.until(after)
+	err := s.DB.Write(ctx, func(tx *db.Tx) error {
+		n, err := tx.Exec(ctx, "UPDATE meta SET value = $3 WHERE name = $1 AND value = $2", claimRow, *claim, next)
+		if err == nil && n == 0 {
+			err = errClaimLost
+		}
+		return err
+	})
+	if err == nil {
+		*claim = next
+	}
+	return err
+}
+
+// fail records a failure, and keeps the claim until the next attempt.
+func (s *Schedule) fail(ctx context.Context, cause error, claim *string) error {
+	text, err := json.Marshal(Failure{s.now().UTC(), cause.Error()})
+	if err != nil {
+		return err
+	}
+	err = s.DB.Write(ctx, func(tx *db.Tx) error { return setMeta(ctx, tx, failureRow, string(text)) })
+	return errors.Join(err, s.renew(ctx, claim, min(retryInterval, s.Interval)))
+}
+
+// Metrics reports the last good backup and the hold of a restored server.
+type Metrics struct{ DB *db.DB }
+
+var (
+	lastDesc   = prometheus.NewDesc("turnpike_backup_last_success_timestamp_seconds", "Start of the last good backup, in Unix seconds; 0 if there was none.", nil, nil)
+	failedDesc = prometheus.NewDesc("turnpike_backup_failed", "1 if the last scheduled backup failed.", nil, nil)
+	heldDesc   = prometheus.NewDesc("turnpike_restore_held", "1 if the server was restored and waits for turnpike restore --resume.", nil, nil)
+)
+
+// scrapeTimeout limits the queries of a scrape.
+const scrapeTimeout = 5 * time.Second
+
+// Describe lists the metrics for Prometheus.
+func (m Metrics) Describe(out chan<- *prometheus.Desc) {
+	out <- lastDesc
+	out <- failedDesc
+	out <- heldDesc
+}
+
+// Collect reads the metrics for Prometheus.
+func (m Metrics) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	defer cancel()
+	last, lastErr := ReadLast(ctx, m.DB)
+	failure, failureErr := ReadFailure(ctx, m.DB)
+	held, heldErr := ReadHold(ctx, m.DB)
+	if err := errors.Join(lastErr, failureErr, heldErr); err != nil {
+		slog.Warn("failed to read the metrics of backups; retrying at the next scrape", "error", err)
+		return
+	}
+	gauge := func(d *prometheus.Desc, v float64) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
+	}
+	at := 0.0
+	if last != nil {
+		at = float64(last.StartedAt.UnixMilli()) / 1000
+	}
+	gauge(lastDesc, at)
+	gauge(failedDesc, one(failure != nil))
+	gauge(heldDesc, one(held != nil))
+}
+
+func one(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
