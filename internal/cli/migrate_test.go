@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"turnpike/internal/db"
+)
+
+func TestMigrateCheckChangesNothing(t *testing.T) {
+	t.Parallel()
+	l := dataDirectory(t)
+	file := filepath.Join(l.Data, "turnpike.db")
+	check := func(args ...string) (int, string) {
+		var out bytes.Buffer
+		code := Main(append([]string{"migrate", "--check", "--data", l.Data}, args...), nil, &out, io.Discard)
+		return code, out.String()
+	}
+	if code, out := check(); code != 0 || !strings.Contains(out, "nothing to migrate") {
+		t.Errorf("a current schema: got %d, %q", code, out)
+	}
+	// As an older version left it.
+	d, err := db.Open(t.Context(), file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := db.Migrations()[len(db.Migrations())-1]
+	err = d.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), "DELETE FROM schema_migrations WHERE version = $1", int64(last.Version))
+		return err
+	})
+	d.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		code, out := check("--json")
+		var got struct {
+			Engine          string
+			Version, Target int
+			Pending         []string
+		}
+		if err := json.Unmarshal([]byte(out), &got); err != nil || code != 0 || got.Engine != "sqlite" || got.Version != last.Version-1 || got.Target != last.Version ||
+			len(got.Pending) != 1 || !strings.HasSuffix(got.Pending[0], "_"+last.Name) {
+			t.Errorf("got %d, %s, %v", code, out, err)
+		}
+	}
+	if code, out := check(); code != 0 || !strings.Contains(out, "Would apply ") {
+		t.Errorf("an older schema: got %d, %q", code, out)
+	}
+	empty := t.TempDir()
+	if code := Main([]string{"migrate", "--check", "--data", empty}, nil, io.Discard, io.Discard); code != 1 {
+		t.Errorf("no database: got exit code %d, want 1", code)
+	}
+	if files, _ := os.ReadDir(empty); len(files) != 0 {
+		t.Errorf("it created %v", files)
+	}
+}
