@@ -2,10 +2,13 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
+	"runtime/pprof"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -48,6 +51,8 @@ func newMetricsServer(address string, parts ...prometheus.Collector) (*metricsSe
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /debug/goroutines", serveGoroutines)
+	mux.HandleFunc("GET /debug/memory", serveMemory)
 	m := &metricsServer{&http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout}, ln}
 	go func() {
 		if err := m.Serve(ln); err != http.ErrServerClosed {
@@ -55,6 +60,22 @@ func newMetricsServer(address string, parts ...prometheus.Collector) (*metricsSe
 		}
 	}()
 	return m, nil
+}
+
+// serveGoroutines lists the stacks of goroutines, with the number of goroutines
+// that have the same one. It shows no values.
+func serveGoroutines(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_ = pprof.Lookup("goroutine").WriteTo(w, 1) // fails only if the client left
+}
+
+// serveMemory summarizes the use of memory.
+func serveMemory(w http.ResponseWriter, _ *http.Request) {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"heap_bytes": m.HeapAlloc, "heap_idle_bytes": m.HeapIdle, "heap_released_bytes": m.HeapReleased,
+		"stack_bytes": m.StackInuse, "system_bytes": m.Sys, "objects": m.HeapObjects, "collections": m.NumGC, "goroutines": runtime.NumGoroutine()})
 }
 
 func (m *metricsServer) url() string { return "http://" + m.ln.Addr().String() + "/metrics" }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,10 +21,45 @@ import (
 	"turnpike/internal/safehttp"
 )
 
+// finding is the result of a check. Its message is what the check found, and
+// after a semicolon what to do. A successful check with such advice is a warning.
 type finding struct {
-	Check   string `json:"check"`
-	OK      bool   `json:"ok"`
-	Message string `json:"message"`
+	Check   string
+	OK      bool
+	Message string
+}
+
+type checkStatus string
+
+const (
+	checkOK      checkStatus = "ok"
+	checkWarning checkStatus = "warning"
+	checkFailed  checkStatus = "failed"
+)
+
+// checkResult is a finding as scripts read it.
+type checkResult struct {
+	Name    string      `json:"name"`
+	Status  checkStatus `json:"status"`
+	Message string      `json:"message"`
+	Fix     string      `json:"fix"` // empty if there is nothing to do, or no advice
+}
+
+func (f finding) result() checkResult {
+	r := checkResult{Name: f.Check, Status: checkOK, Message: f.Message}
+	if at := strings.LastIndex(f.Message, "; "); at >= 0 {
+		r.Status, r.Message, r.Fix = checkWarning, f.Message[:at], f.Message[at+2:]
+	}
+	if !f.OK {
+		r.Status = checkFailed
+	}
+	return r
+}
+
+// doctorResult is the output of doctor --json. Its shape is stable.
+func doctorResult(checks []checkResult) map[string]any {
+	ok := !slices.ContainsFunc(checks, func(c checkResult) bool { return c.Status == checkFailed })
+	return map[string]any{"ok": ok, "checks": checks}
 }
 
 // newFinding returns the result of a check that succeeds unless err is set.
@@ -45,23 +81,43 @@ or not a server runs. It changes nothing, except that it writes, reads and delet
 small object in the bucket. It checks that the database accepts writes by writing a
 row as it is. To
 check the key of a model provider, it requests the list of models. It exits with 1
-if a check fails.`,
+if a check fails.
+
+With --bundle, it also writes a support bundle: the result, the settings, versions,
+the nodes, and if metrics_listen is set, the metrics and the state of the running
+server. Secrets are removed. Read the bundle before you send it to someone.`,
+		Example: `  turnpike doctor
+  turnpike doctor --json
+  turnpike doctor --bundle support.tar.gz --bundle-log /var/log/turnpike.log`,
 	}
 	e.configFlags(cmd)
 	e.jsonFlag(cmd)
+	bundleFile := cmd.Flags().String("bundle", "", "file to write a support bundle to (tar.gz)")
+	bundleLog := cmd.Flags().String("bundle-log", "", "file with the server's log, whose end goes into the bundle")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := e.loadConfig(cmd); err != nil {
 			return err
 		}
-		findings, ok, text := checkAll(cmd.Context(), e.loaded), true, ""
-		for _, f := range findings {
-			mark := "ok"
-			if !f.OK {
+		if *bundleLog != "" && *bundleFile == "" {
+			return wrongUsage(cmd, errors.New("--bundle-log needs --bundle FILE"))
+		}
+		checks, ok, text := []checkResult{}, true, ""
+		for _, f := range checkAll(cmd.Context(), e.loaded) {
+			c := f.result()
+			checks = append(checks, c)
+			mark := string(c.Status)
+			if c.Status == checkFailed {
 				mark, ok = "FAILED", false
 			}
-			text += fmt.Sprintf("%-6s  %-12s %s\n", mark, f.Check, visible(f.Message))
+			text += fmt.Sprintf("%-7s  %-12s %s\n", mark, f.Check, visible(f.Message))
 		}
-		if err := e.report(map[string]any{"ok": ok, "findings": findings}, "%s", text); err != nil {
+		if *bundleFile != "" {
+			if err := collectBundle(cmd.Context(), e.loaded, checks, *bundleLog).write(*bundleFile); err != nil {
+				return err
+			}
+			text += fmt.Sprintf("Wrote %s. Read it before you send it to someone.\n", *bundleFile)
+		}
+		if err := e.report(doctorResult(checks), "%s", text); err != nil {
 			return err
 		}
 		if !ok {

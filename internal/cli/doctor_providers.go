@@ -41,11 +41,11 @@ func checkProviders(ctx context.Context, l config.Loaded) []finding {
 }
 
 func checkProvider(ctx context.Context, p config.Provider, origin string, models *catalog.Catalog) finding {
-	text := fmt.Sprintf("%s (%s) at %s, from %s; ", p.Name, p.Type, p.BaseURL, origin)
+	text := fmt.Sprintf("%s (%s) at %s, from %s: ", p.Name, p.Type, p.BaseURL, origin)
 	offers, err := countOffers(p.Name, models)
 	state := ""
 	if err == nil {
-		text += offers + "; "
+		text += offers + ", "
 		state, err = probe(ctx, p)
 	}
 	f := newFinding("provider", err, state)

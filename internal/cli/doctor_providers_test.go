@@ -54,17 +54,17 @@ func TestDoctorChecksTheKeyOfEachProvider(t *testing.T) {
 		want                string
 		fails               bool
 	}{
-		"openai":            {"/v1/models", "Authorization", "Bearer " + doctorKey, "{name: openai, type: openai, base_url: '%s/v1', api_key: " + doctorKey + "}", "openai (openai) at %s/v1, from file f:1; 109 models with a price, 14 without; it accepts the key", false},
+		"openai":            {"/v1/models", "Authorization", "Bearer " + doctorKey, "{name: openai, type: openai, base_url: '%s/v1', api_key: " + doctorKey + "}", "openai (openai) at %s/v1, from file f:1: 109 models with a price, 14 without, it accepts the key", false},
 		"openai, wrong key": {"/v1/models", "Authorization", "Bearer other", "{name: openai, type: openai, base_url: '%s/v1', api_key: " + doctorKey + "}", "it rejects the key (401); check api_key or its variable", true},
 		"azure":             {"/openai/models?api-version=2024-10-21", "Api-Key", doctorKey, "{name: azure, type: openai, catalog: openai, base_url: '%s/openai', api_version: 2024-10-21, api_key: " + doctorKey + "}", "it accepts the key", false},
-		"own header":        {"/v1/models", "X-Team", doctorKey, "{name: a, type: openai, base_url: '%s/v1', headers: {x-team: " + doctorKey + "}, local: true}", "any model; it responds without a key", false},
-		"anthropic":         {"/v1/models", "X-Api-Key", doctorKey, "{name: a, type: anthropic, base_url: '%s', api_key: " + doctorKey + "}", "24 models with a price, 0 without; it accepts the key", false},
+		"own header":        {"/v1/models", "X-Team", doctorKey, "{name: a, type: openai, base_url: '%s/v1', headers: {x-team: " + doctorKey + "}, local: true}", "any model, it responds without a key", false},
+		"anthropic":         {"/v1/models", "X-Api-Key", doctorKey, "{name: a, type: anthropic, base_url: '%s', api_key: " + doctorKey + "}", "24 models with a price, 0 without, it accepts the key", false},
 		"anthropic with v1": {"/v1/models", "Anthropic-Version", "2023-06-01", "{name: a, type: anthropic, base_url: '%s/v1', api_key: " + doctorKey + "}", "it accepts the key", false},
 		"gemini":            {"/v1beta/models", "X-Goog-Api-Key", doctorKey, "{name: g, type: gemini, base_url: '%s', api_key: " + doctorKey + "}", "it accepts the key", false},
 		"no list":           {"/elsewhere", "", "", "{name: a, type: openai, base_url: '%s/v1', default_price: {input: 1, output: 1}}", "it responds, but has no list of models (404)", false},
 		"no models":         {"/v1/models", "", "", "{name: a, type: openai, base_url: '%s/v1'}", "no models; set models, a default_price", true},
 		"listed":            {"/v1/models", "", "", "{name: a, type: openai, base_url: '%s/v1', models: [{id: x}, {id: y, price: {input: 1, output: 1}}]}", "1 models with a price, 1 without", false},
-		"default price":     {"/v1/models", "", "", "{name: a, type: openai, catalog: groq, base_url: '%s/v1', default_price: {input: 1, output: 1}}", "12 models with a price, 0 without, and any other; ", false},
+		"default price":     {"/v1/models", "", "", "{name: a, type: openai, catalog: groq, base_url: '%s/v1', default_price: {input: 1, output: 1}}", "12 models with a price, 0 without, and any other, ", false},
 		"unknown catalog":   {"/v1/models", "", "", "{name: a, type: openai, catalog: gorq, base_url: '%s/v1'}", `unknown table "gorq"; want one of anthropic,`, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestDoctorReportsAnUnreachableProvider(t *testing.T) {
 	gone.Close()
 	l := loadProviders(t, "", "OLLAMA_HOST="+gone.URL)
 	got := checkProviders(t.Context(), l)
-	if len(got) != 1 || got[0].OK || !strings.HasPrefix(got[0].Message, "ollama (openai) at "+gone.URL+"/v1, from environment OLLAMA_HOST; any model; cannot connect: ") {
+	if len(got) != 1 || got[0].OK || !strings.HasPrefix(got[0].Message, "ollama (openai) at "+gone.URL+"/v1, from environment OLLAMA_HOST: any model, cannot connect: ") {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -221,3 +221,18 @@ func Members(ctx context.Context, q db.Querier) ([]string, error) {
 func Count(ctx context.Context, q db.Querier, now time.Time) (int64, error) {
 	return db.Value[int64](q.QueryRow(ctx, "SELECT count(*) FROM nodes WHERE seen_at > $1", now.Add(-staleAfter).UnixMicro()))
 }
+
+// Description is a node for operators.
+type Description struct {
+	ID        string    `json:"id"`
+	StartedAt time.Time `json:"started_at"`
+	SeenAt    time.Time `json:"seen_at"`
+}
+
+// List describes the nodes that haven't been evicted.
+func List(ctx context.Context, q db.Querier) ([]Description, error) {
+	return db.List(ctx, q, func(r db.Row) (n Description, err error) {
+		err = db.Scan(r, &n.ID, &n.StartedAt, &n.SeenAt)
+		return n, err
+	}, "SELECT id, started_at, seen_at FROM nodes ORDER BY started_at, id")
+}
