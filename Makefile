@@ -2,13 +2,14 @@
 # ARGS goes to the program or the test run: make run ARGS='--listen :9000', make test ARGS='-run Revoke'.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run build test test-browser race clients docs-test diagrams screenshots chaos bench lint prose fuzz clean withpostgres
+.PHONY: help setup run build test test-browser race clients docs-test diagrams screenshots chaos bench lint prose fuzz dist distcheck install clean withpostgres
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 TEST_TIMEOUT ?= 20m
 RACE_TIMEOUT ?= 60m
 CHAOS_TIMEOUT ?= 60m
 FUZZTIME ?= 20s
+PREFIX ?= /usr/local
 
 # One build flavor for the release, the linter, the tests and the browser tests: each package is compiled once.
 # Version control is not asked, which may be missing or refuse another user's directory; VERSION does it instead.
@@ -82,8 +83,22 @@ prose: ## check the wording of docs, comments, messages, templates and openapi.y
 fuzz: ## run each fuzz target for FUZZTIME
 	@scripts/fuzz.sh $(FUZZTIME)
 
+dist: ## build archives, packages, the container image, an SBOM and checksums in dist/
+	go build -C .dist -o ../bin/dist .
+	bin/dist -version '$(VERSION)' -out dist
+
+distcheck: ## install the package and run the image of dist/ (needs Debian, root, mmdebstrap, lintian)
+	@scripts/distcheck.sh
+
+install: build ## install the program and the systemd unit under PREFIX
+	install -D -m 755 bin/turnpike '$(DESTDIR)$(PREFIX)/bin/turnpike'
+	install -D -m 644 deploy/package/turnpike.1 '$(DESTDIR)$(PREFIX)/share/man/man1/turnpike.1'
+	install -D -m 644 deploy/package/sysusers.conf '$(DESTDIR)$(PREFIX)/lib/sysusers.d/turnpike.conf'
+	install -d '$(DESTDIR)$(PREFIX)/lib/systemd/system'
+	sed 's|/usr/bin/turnpike|$(PREFIX)/bin/turnpike|' deploy/package/turnpike.service > '$(DESTDIR)$(PREFIX)/lib/systemd/system/turnpike.service'
+
 clean: ## remove what was built (not turnpike-data)
-	rm -rf bin
+	rm -rf bin dist
 
 # Built rather than `go run`, which hides the exit code, and started by exec: a shell in between would die of SIGTERM
 # and leave the tests running.

@@ -1,0 +1,24 @@
+# Builds the image from source. `make dist` builds the same one without Docker.
+FROM golang:1.26 AS build
+WORKDIR /src
+COPY . .
+ARG VERSION=dev
+ENV CGO_ENABLED=0 SOURCE_DATE_EPOCH=0
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+    go build -C .dist -o /usr/local/bin/dist . && dist -version "$VERSION" -root /root-fs
+
+FROM scratch
+COPY --from=build /root-fs/ /
+COPY --from=build --chown=65532:65532 --chmod=0700 /root-fs/data /data
+USER 65532:65532
+WORKDIR /data
+VOLUME /data
+EXPOSE 8080
+ENV PATH=/usr/bin \
+    SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt \
+    TURNPIKE_DATA=/data \
+    TURNPIKE_LISTEN=0.0.0.0:8080 \
+    TURNPIKE_LOG_FORMAT=json
+HEALTHCHECK --interval=10s --timeout=11s --start-period=30s CMD ["/usr/bin/turnpike", "healthcheck"]
+ENTRYPOINT ["/usr/bin/turnpike"]
+CMD ["serve"]
