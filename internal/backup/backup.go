@@ -9,7 +9,7 @@
 //	schedule.go  the schedule, and the record of the last good backup
 //
 // A backup is a directory or a key prefix with manifest.json, turnpike.db (a
-// SQLite database, whatever the engine of the server) and files/.
+// SQLite database, also for a server on PostgreSQL) and files/.
 package backup
 
 import (

@@ -17,7 +17,7 @@ const (
 	format = 1
 
 	manifestName = "manifest.json"
-	// databaseName is a SQLite database, whatever the engine of the server.
+	// databaseName is a SQLite database, also for a server on PostgreSQL.
 	databaseName = "turnpike.db"
 	filesPrefix  = "files/"
 )

@@ -13,8 +13,8 @@ import (
 // backupStep is how many pages are copied before the context is checked.
 const backupStep = 16 << 20 / pageSize
 
-// Backup writes the committed state of one moment to a new SQLite file, whatever
-// the engine. Writers don't wait for it.
+// Backup writes the committed state of one moment to a new SQLite file, for both
+// engines. Writers don't wait for it.
 func (d *DB) Backup(ctx context.Context, path string) error {
 	if err := touch(path); err != nil {
 		return fmt.Errorf("back up the database: %w", err)

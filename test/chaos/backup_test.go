@@ -58,6 +58,7 @@ func TestBackupUnderLoadHasEveryAcknowledgedRequest(t *testing.T) {
 			t.Errorf("a failed restore left %v (%v)", left, err)
 		}
 		mustRun(t, restored, "restore", "--from", to)
+		restoreToOtherEngine(t, at, to, len(before))
 		server.Kill()
 		occupied := "already has a database"
 		if at.DatabaseURL != "" {
@@ -92,6 +93,25 @@ func TestBackupUnderLoadHasEveryAcknowledgedRequest(t *testing.T) {
 			t.Errorf("got %d nodes, want the new one", n)
 		}
 	})
+}
+
+// restoreToOtherEngine restores a backup of SQLite to PostgreSQL, or the reverse.
+func restoreToOtherEngine(t *testing.T, at program.Place, from string, acknowledged int) {
+	t.Helper()
+	other, key := program.Place{Dir: t.TempDir()}, program.MasterKey
+	if at.DatabaseURL == "" {
+		other.DatabaseURL = dbtest.Empty(t, "postgres")
+		text, err := os.ReadFile(filepath.Join(at.Dir, "master.key"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		key = strings.TrimSpace(string(text))
+	}
+	other.Env = []string{"TURNPIKE_MASTER_KEY=" + key}
+	mustRun(t, other, "restore", "--from", from)
+	if n := count(t, open(t, other), "SELECT count(*) FROM requests"); n < acknowledged {
+		t.Errorf("got %d requests on the other engine, want at least %d", n, acknowledged)
+	}
 }
 
 func copyFile(t *testing.T, from, to string) {

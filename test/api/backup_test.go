@@ -6,6 +6,7 @@ import (
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/backup"
+	"turnpike/internal/config"
 	"turnpike/test/harness"
 )
 
@@ -40,5 +41,22 @@ func TestHeldServerWaitsForItsOperator(t *testing.T) {
 		}
 		r.wait(t, c, 1)
 		c.get(t, "/v1/models")
+	})
+}
+
+func TestScheduledBackupIsMadeAndMeasured(t *testing.T) {
+	eachEngine(t, both, func(t *testing.T, engine string) {
+		cfg := harness.Config(t, engine)
+		cfg.MetricsListen = "127.0.0.1:0"
+		cfg.Backup.To = config.SecretURL(t.TempDir())
+		s := harness.Start(t, cfg, harness.NewClock())
+		s.Eventually(t, func() bool { return scrape(t, s)["turnpike_backup_last_success_timestamp_seconds"] > 0 })
+		src, err := backup.Open(t.Context(), string(cfg.Backup.To))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := src.Verify(t.Context()); err != nil || src.Manifest.Engine != engine {
+			t.Errorf("got a backup of %s (%v), want an intact one of %s", src.Manifest.Engine, err, engine)
+		}
 	})
 }
