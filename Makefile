@@ -2,7 +2,7 @@
 # ARGS goes to the program or the test run: make run ARGS='--listen :9000', make test ARGS='-run Revoke'.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run build test test-browser race clients docs-test diagrams screenshots chaos bench lint prose fuzz dist distcheck install clean withpostgres
+.PHONY: help setup run build test test-browser race clients docs-test diagrams screenshots chaos bench lint prose fuzz dist distcheck install chart clean withpostgres
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 TEST_TIMEOUT ?= 20m
@@ -96,6 +96,9 @@ install: build ## install the program and the systemd unit under PREFIX
 	install -D -m 644 deploy/package/sysusers.conf '$(DESTDIR)$(PREFIX)/lib/sysusers.d/turnpike.conf'
 	install -d '$(DESTDIR)$(PREFIX)/lib/systemd/system'
 	sed 's|/usr/bin/turnpike|$(PREFIX)/bin/turnpike|' deploy/package/turnpike.service > '$(DESTDIR)$(PREFIX)/lib/systemd/system/turnpike.service'
+
+chart: ## check the Helm chart
+	@scripts/chart.sh
 
 clean: ## remove what was built (not turnpike-data)
 	rm -rf bin dist

@@ -62,8 +62,11 @@ test -f "$root/var/lib/turnpike/master.key"
 test ! -e "$root/etc/turnpike/env"
 
 say "Run the image"
-if podman load -q -i "$image" && podman run -d --rm --name turnpike-distcheck --network host -e TURNPIKE_LISTEN=127.0.0.1:18081 \
-	"$(podman load -q -i "$image" | sed 's/.*: //')"; then
+runtime=$(command -v runc || command -v crun)
+name=$(podman load -q -i "$image" | sed 's/.*: //')
+podman() { command podman --runtime "$runtime" "$@"; }
+# Limits that don't exceed those of an unprivileged root.
+if podman run -d --rm --name turnpike-distcheck --ulimit nofile=1024:1024 --ulimit nproc=512:512 --network host -e TURNPIKE_LISTEN=127.0.0.1:18081 "$name"; then
 	tries=0
 	until podman exec turnpike-distcheck turnpike healthcheck; do
 		tries=$((tries + 1))
