@@ -54,7 +54,7 @@ serve() { # NAME ROOT USER ADDRESS DATA
 	wait "$server" || { cat "$work/$1.log"; exit 1; }
 	server=
 }
-serve package "$root" turnpike:turnpike 127.0.0.1:18080 var/lib/turnpike
+serve package "$root" "$(chroot "$root" id -u turnpike):$(chroot "$root" id -g turnpike)" 127.0.0.1:18080 var/lib/turnpike
 
 say "Remove the package"
 chroot "$root" dpkg --purge turnpike
