@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"turnpike/internal/accounts"
@@ -73,8 +74,8 @@ func (k *Key) Status(now time.Time) string {
 
 // Keys manages API keys.
 type Keys struct {
-	// Max limits the active keys of an environment; 0 for no limit. Set it before use.
-	Max int64
+	// Max limits the active keys of an environment; 0 for no limit.
+	Max atomic.Int64
 
 	ring *keyring.Ring
 	now  func() time.Time
@@ -133,7 +134,8 @@ func (m *Keys) Create(ctx context.Context, tx *db.Tx, by Caller, k *Key) (value 
 // checkKeyLimit checks the limit of active keys. It locks the workspace, so that concurrent requests
 // can't exceed the limit.
 func (m *Keys) checkKeyLimit(ctx context.Context, tx *db.Tx, k *Key, now time.Time) error {
-	if m.Max <= 0 {
+	most := m.Max.Load()
+	if most <= 0 {
 		return nil
 	}
 	if err := accounts.LockWorkspace(ctx, tx, k.WorkspaceID); err != nil {
@@ -145,7 +147,7 @@ func (m *Keys) checkKeyLimit(ctx context.Context, tx *db.Tx, k *Key, now time.Ti
 	if err != nil {
 		return fmt.Errorf("count keys: %w", err)
 	}
-	if n >= m.Max {
+	if n >= most {
 		return fault.New(fault.LimitReached, "This workspace has %d keys in the %s environment, which is the limit. Revoke a key that you no longer need, or ask the operator to raise limits.keys.",
 			n, k.Environment)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -42,8 +43,8 @@ type Token struct {
 
 // Tokens manages scoped tokens.
 type Tokens struct {
-	// Max limits the unexpired tokens of an environment; 0 for no limit. Set it before use.
-	Max int64
+	// Max limits the unexpired tokens of an environment; 0 for no limit.
+	Max atomic.Int64
 
 	ring *keyring.Ring
 	now  func() time.Time
@@ -101,7 +102,7 @@ func (m *Tokens) Mint(ctx context.Context, tx *db.Tx, parent *Principal, t *Toke
 // unexpired returns the limit on a workspace's unexpired tokens. A token counts
 // for up to a minute after it expires.
 func (m *Tokens) unexpired(t *Token) accounts.ExpiringLimit {
-	return accounts.ExpiringLimit{ID: "scoped_tokens/" + t.Path(), Max: m.Max, Granularity: time.Minute}
+	return accounts.ExpiringLimit{ID: "scoped_tokens/" + t.Path(), Max: m.Max.Load(), Granularity: time.Minute}
 }
 
 // canonicalMetadata checks the metadata and returns its canonical form. Numbers stay as written: RFC 8785

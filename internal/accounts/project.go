@@ -222,9 +222,8 @@ func ListProjects(ctx context.Context, q db.Querier, t Tenant, page db.Page) ([]
 
 // Directory caches workspaces and projects for requests, and creates projects at their first use.
 type Directory struct {
-	// NewPerDay limits how many projects a key may create by first use per UTC day; 0 for no limit. Set
-	// it before use.
-	NewPerDay int64
+	// NewPerDay limits how many projects a key may create by first use per UTC day; 0 for no limit.
+	NewPerDay atomic.Int64
 
 	db  *db.DB
 	now func() time.Time
@@ -369,7 +368,7 @@ func (d *Directory) CreateIn(ctx context.Context, tx *db.Tx, by audit.Actor, p P
 	if err != nil || !created {
 		return err
 	}
-	today := ExpiringLimit{ID: "new_projects/" + by.Name, Max: d.NewPerDay, Granularity: 24 * time.Hour}
+	today := ExpiringLimit{ID: "new_projects/" + by.Name, Max: d.NewPerDay.Load(), Granularity: 24 * time.Hour}
 	err = today.Add(ctx, tx, now.Add(time.Microsecond), now) // until the next midnight in UTC
 	var full *LimitReachedError
 	if errors.As(err, &full) {

@@ -34,7 +34,7 @@ const (
 // readJSON reads a JSON body of at most limit bytes. It returns an empty object
 // for a request without a body.
 func (c *Call) readJSON(limit int64) ([]byte, error) {
-	return c.readValues(limit, c.s.Limits.JSONValues)
+	return c.readValues(limit, c.Limits.JSONValues)
 }
 
 // readValues is readJSON with another limit on the number of values.
@@ -52,11 +52,11 @@ func (c *Call) readValues(limit int64, values int) ([]byte, error) {
 	if coding := c.R.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		return nil, fault.Param(fault.UnsupportedMediaType, "Content-Encoding", "Compressed bodies are not supported. Send the JSON uncompressed.")
 	}
-	return body, jsonbody.CheckShape(body, c.s.Limits.JSONDepth, values)
+	return body, jsonbody.CheckShape(body, c.Limits.JSONDepth, values)
 }
 
 // readModelBody reads the JSON body of a model request.
-func (c *Call) readModelBody() ([]byte, error) { return c.readJSON(c.s.Limits.ModelBody) }
+func (c *Call) readModelBody() ([]byte, error) { return c.readJSON(c.Limits.ModelBody) }
 
 func checkJSONType(header string) error {
 	if header == "" || header == jsonType {
@@ -96,7 +96,7 @@ func (c *Call) readBody(limit int64) ([]byte, error) {
 	}
 	body := make([]byte, 0, min(size, freeBodyBytes))
 	for {
-		_ = control.SetReadDeadline(start.Add(c.s.Limits.BodyTimeout + maxBodyTime(len(body)))) // not every transport has one
+		_ = control.SetReadDeadline(start.Add(c.Limits.BodyTimeout + maxBodyTime(len(body)))) // not every transport has one
 		if len(body) == cap(body) {
 			grown := min(int64(2*cap(body)), limit+1)
 			if c.R.ContentLength > 0 {
@@ -145,15 +145,20 @@ func (c *Call) readBody(limit int64) ([]byte, error) {
 // bytes to the end of their requests. Rate limits count requests only after their
 // bodies are read, so without it a few slow senders could use all memory.
 type bodyMemory struct {
-	limit int64
-
 	mu    sync.Mutex
+	limit int64
 	used  int64
 	usage map[string]int64 // by workspace; empty for requests without a key
 }
 
 func newBodyMemory(limit int64) *bodyMemory {
 	return &bodyMemory{limit: limit, usage: map[string]int64{}}
+}
+
+func (m *bodyMemory) setLimit(limit int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.limit = limit
 }
 
 // reserve reserves memory for a body. A workspace may have half of what the

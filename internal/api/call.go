@@ -19,6 +19,7 @@ import (
 // Call is one API request and its response.
 type Call struct {
 	web.Exchange
+	*Settings
 	s     *Server
 	route Route
 	kind  requestKind

@@ -30,7 +30,7 @@ func createChatCompletion(c *Call) error {
 const tokenValuesFactor = 5
 
 func createEmbeddings(c *Call) error {
-	body, err := c.readValues(c.s.Limits.ModelBody, tokenValuesFactor*c.s.Limits.JSONValues)
+	body, err := c.readValues(c.Limits.ModelBody, tokenValuesFactor*c.Limits.JSONValues)
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ func TestFilesAreServedByTheirSignedURL(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer store.Close()
-		server.Config.Handler = api.New(api.Deps{DB: d, Files: store, Now: time.Now, Limits: api.Limits{Header: 32 << 10}})
+		server.Config.Handler = api.New(api.Deps{DB: d, Files: store, Now: time.Now}, api.Settings{Limits: api.Limits{Header: 32 << 10}})
 		server.Start()
 		defer server.Close()
 		owner := accounts.Tenant{WorkspaceID: "ws_1", Environment: "live"}

@@ -43,7 +43,7 @@ func show[R, T any](record R, err error, render func(R) T) (any, error) {
 // transaction; fn runs inside it and may run again if it loses a race.
 func act[In any](fn func(ctx context.Context, c *Call, tx *db.Tx, in In) (any, error)) handler {
 	return func(c *Call) error {
-		body, err := c.readJSON(c.s.Limits.Body)
+		body, err := c.readJSON(c.Limits.Body)
 		if err != nil {
 			return err
 		}

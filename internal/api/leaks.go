@@ -98,7 +98,7 @@ func reportFromGitHub(c *Call) error {
 		c.W.Header().Set("Connection", "close")
 		return leaks.ErrUnsigned
 	}
-	body, err := c.readBody(c.s.Limits.Body)
+	body, err := c.readBody(c.Limits.Body)
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func listGitLabTypes(c *Call) error {
 }
 
 func reportFromGitLab(c *Call) error {
-	body, err := c.readJSON(c.s.Limits.Body)
+	body, err := c.readJSON(c.Limits.Body)
 	if err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ func (c *Call) readForm() (*form, error) {
 	if err != nil || params["boundary"] == "" {
 		return nil, fault.Param(fault.UnsupportedMediaType, "Content-Type", "The form has no boundary. Send Content-Type: multipart/form-data; boundary=…")
 	}
-	body, err := c.readBody(c.s.Limits.ModelBody)
+	body, err := c.readBody(c.Limits.ModelBody)
 	if err != nil {
 		return nil, err
 	}

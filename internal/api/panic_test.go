@@ -13,7 +13,8 @@ import (
 
 // serverOf returns a server that runs fn for every path.
 func serverOf(fn func(c *Call)) *Server {
-	s := &Server{Deps: Deps{Now: time.Now, Limits: Limits{Header: 1 << 15}}, mux: http.NewServeMux(), writeTimeout: time.Minute}
+	s := &Server{Deps: Deps{Now: time.Now}, mux: http.NewServeMux(), writeTimeout: time.Minute}
+	s.settings.Store(&Settings{Limits: Limits{Header: 1 << 15}})
 	rt := Route{handle: func(c *Call) error { fn(c); return nil }}
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, rt, readRequest) })
 	return s

@@ -53,7 +53,7 @@ func kindOf(method string) requestKind {
 // limit counts the request toward the limits of its key, the key's ancestors
 // and the workspace. A scoped token's requests count toward its key's.
 func (c *Call) limit(kind requestKind) error {
-	p, rates := c.Principal, c.s.Rates
+	p, rates := c.Principal, c.Rates
 	subject := func(id string, perMinute int64) limits.Subject {
 		return limits.Subject{ID: id + "/" + string(kind), Limits: limits.Limits{RequestsPerMinute: perMinute}}
 	}

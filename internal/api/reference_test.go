@@ -44,7 +44,7 @@ var modelCalls = []string{"POST /v1/chat/completions", "POST /v1/responses", "PO
 // referenceServer serves what needs neither a store nor a key.
 func referenceServer(t *testing.T) *httptest.Server {
 	t.Helper()
-	s := httptest.NewServer(api.New(api.Deps{Now: time.Now, Limits: api.Limits{Header: 32 << 10}}))
+	s := httptest.NewServer(api.New(api.Deps{Now: time.Now}, api.Settings{Limits: api.Limits{Header: 32 << 10}}))
 	t.Cleanup(s.Close)
 	return s
 }

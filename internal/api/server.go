@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"path"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"turnpike/internal/access"
@@ -53,8 +54,12 @@ type Deps struct {
 	PublicURL      string
 	TrustedProxies []netip.Prefix
 	AllowedOrigins []string
-	Limits         Limits
-	Rates          Rates
+}
+
+// Settings are the settings that Apply can change while requests are in progress.
+type Settings struct {
+	Limits Limits
+	Rates  Rates
 }
 
 // Limits bound what one request may ask of the server.
@@ -72,8 +77,9 @@ type Limits struct {
 // Server is the http.Handler of the API.
 type Server struct {
 	Deps
-	mux    *http.ServeMux
-	bodies *bodyMemory
+	settings atomic.Pointer[Settings] // a request uses those with which it began
+	mux      *http.ServeMux
+	bodies   *bodyMemory
 	// writeTimeout is how long a client may take to accept a chunk of a response.
 	// The whole response has no limit.
 	writeTimeout time.Duration
@@ -88,11 +94,18 @@ type Server struct {
 func (s *Server) StopWatching() { s.stopWatching() }
 
 // New builds the API from the route table.
-func New(d Deps) *Server {
-	s := &Server{Deps: d, bodies: newBodyMemory(d.Limits.Bodies), writeTimeout: 30 * time.Second}
+func New(d Deps, settings Settings) *Server {
+	s := &Server{Deps: d, bodies: newBodyMemory(settings.Limits.Bodies), writeTimeout: 30 * time.Second}
+	s.settings.Store(&settings)
 	s.watching, s.stopWatching = context.WithCancel(context.Background())
 	s.mux = s.newMux()
 	return s
+}
+
+// Apply replaces the settings for requests that begin from now on.
+func (s *Server) Apply(settings Settings) {
+	s.bodies.setLimit(settings.Limits.Bodies)
+	s.settings.Store(&settings)
 }
 
 // ServeHTTP serves a request. ServeMux would redirect unclean paths to a page
@@ -106,7 +119,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, rt Route, kind requestKind) {
-	c := &Call{Exchange: web.NewExchange(w, r, s.TrustedProxies, s.Now()), s: s, route: rt, kind: kind}
+	c := &Call{Exchange: web.NewExchange(w, r, s.TrustedProxies, s.Now()), s: s, Settings: s.settings.Load(), route: rt, kind: kind}
 	defer c.logAccess()
 	defer c.releaseBody()
 	defer c.runDeferred()
@@ -116,8 +129,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, rt Route, kind re
 
 func (c *Call) respond() {
 	defer func() { c.HandlePanic(recover(), c.failPanicked) }()
-	if size := headerSize(c.R); size > c.s.Limits.Header {
-		c.fail(fault.New(fault.RequestTooLarge, "The headers have %d bytes. The limit is %d.", size, c.s.Limits.Header))
+	if size := headerSize(c.R); size > c.Limits.Header {
+		c.fail(fault.New(fault.RequestTooLarge, "The headers have %d bytes. The limit is %d.", size, c.Limits.Header))
 		return
 	}
 	handle := c.route.handle

@@ -43,8 +43,11 @@ type App struct {
 	now      func() time.Time
 	ln       net.Listener
 	server   *http.Server
+	control  *http.Server             // nil without a socket
 	instance atomic.Pointer[instance] // nil while the node rejoins
 	unlock   func()
+
+	certificate atomic.Pointer[certificate] // nil without TLS
 
 	stopRejoining context.CancelFunc
 	rejoining     sync.WaitGroup
@@ -61,7 +64,7 @@ type App struct {
 // Start opens the database, starts every component and listens. Connections wait
 // until Serve accepts them. Close stops the server.
 func Start(ctx context.Context, cfg config.Config, version string, now func() time.Time) (_ *App, err error) {
-	a := &App{site: site{cfg: cfg, version: version}, now: now, served: make(chan error, 1), unlock: func() {}, stopRejoining: func() {}}
+	a := &App{site: site{cfg: cfg, version: version, reloading: &reloading{latest: cfg}}, now: now, served: make(chan error, 1), unlock: func() {}, stopRejoining: func() {}}
 	defer func() {
 		if err != nil {
 			a.release()
@@ -100,19 +103,21 @@ func Start(ctx context.Context, cfg config.Config, version string, now func() ti
 }
 
 func (a *App) listen() (err error) {
-	var shown *certificate
 	if a.cfg.TLS.Cert != "" {
-		if shown, err = loadCertificate(a.cfg.TLS.Cert, a.cfg.TLS.Key); err != nil {
+		shown, err := loadCertificate(a.cfg.TLS.Cert, a.cfg.TLS.Key)
+		if err != nil {
 			return err
 		}
+		a.certificate.Store(shown)
 	}
 	if a.ln, err = net.Listen("tcp", a.cfg.Listen); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	a.ln = connlimit.New(a.cfg.Limits.UnauthenticatedConnections, a.cfg.TrustedProxies).Listener(a.ln)
 	a.address = a.ln.Addr().String()
-	if shown != nil {
-		a.ln = tls.NewListener(a.ln, &tls.Config{GetCertificate: shown.get, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}})
+	if a.certificate.Load() != nil {
+		get := func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) { return a.certificate.Load().get(hello) }
+		a.ln = tls.NewListener(a.ln, &tls.Config{GetCertificate: get, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}})
 	}
 	return nil
 }
@@ -214,6 +219,9 @@ func waitUntil(done func() bool, timeout time.Duration) {
 }
 
 func (a *App) release() {
+	if a.control != nil {
+		_ = a.control.Close()
+	}
 	if a.ln != nil {
 		_ = a.ln.Close() // a server that ran has already closed it
 	}

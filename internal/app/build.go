@@ -68,7 +68,7 @@ type components struct {
 // their background work.
 func (i *instance) build(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		i.join, i.buildRecords, i.buildWebhooks, i.buildEngines, i.buildHandler, i.buildRetention, i.buildBackups, i.startMetrics,
+		i.join, i.buildSettings, i.buildRecords, i.buildWebhooks, i.buildEngines, i.buildHandler, i.buildRetention, i.buildBackups, i.startMetrics,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -108,20 +108,28 @@ func (i *instance) join(ctx context.Context) (err error) {
 	return nil
 }
 
+func (i *instance) buildSettings(ctx context.Context) error {
+	first, err := i.prepare(i.cfg)
+	if err != nil {
+		return err
+	}
+	i.settings.Store(first)
+	i.node.SetConfigHash(first.hash)
+	return i.node.Heartbeat(ctx)
+}
+
 func (i *instance) buildRecords(ctx context.Context) (err error) {
-	d, ring, limit := i.store.DB, i.store.Ring, i.cfg.Limits
+	d, ring := i.store.DB, i.store.Ring
 	i.lastUsed = access.NewLastUsed(d)
 	if i.auth, err = access.NewAuthenticator(d, ring, i.lastUsed, i.now); err != nil {
 		return err
 	}
 	i.keys, i.tokens = access.NewKeys(ring, i.now), access.NewTokens(ring, i.now)
-	i.keys.Max, i.tokens.Max = int64(limit.Keys), int64(limit.ScopedTokens)
 	i.idempotency = idempotency.New(ring, i.now)
-	i.idempotency.Max = int64(limit.IdempotencyRecords)
-	i.refused = audit.NewRefused(d, int64(limit.RefusedKeys), i.now)
+	i.refused = audit.NewRefused(d, int64(i.cfg.Limits.RefusedKeys), i.now)
 	i.throttled = audit.NewThrottled(d, i.now)
 	i.directory = accounts.NewDirectory(d, i.now)
-	i.directory.NewPerDay = int64(limit.NewProjectsPerDay)
+	i.setQuotas(i.cfg.Limits)
 	if i.outbox, err = i.newOutbox(); err != nil {
 		return err
 	}
@@ -156,14 +164,9 @@ func (i *instance) buildEngines(ctx context.Context) (err error) {
 	if i.telemetry, err = newTelemetry(ctx, i.version); err != nil {
 		return err
 	}
-	models, err := LoadCatalog(i.cfg)
-	if err != nil {
-		return err
-	}
 	d, ring := i.store.DB, i.store.Ring
-	i.gateway = gateway.New(gateway.Options{Catalog: models, Simulator: simulator.New(simulator.Options{}), Upstreams: upstreams(i.cfg), Routes: routes(i.cfg),
-		Leases: i.leases, Budgets: i.directory.Budgets, Limiter: i.limiter, Rates: modelRates(i.cfg.Limits), DefaultMaxOutput: int64(i.cfg.Gateway.DefaultMaxOutput),
-		Strict: i.cfg.Audit.Strict, Now: i.now, Observe: i.telemetry.observe})
+	i.gateway = gateway.New(gateway.Options{Simulator: simulator.New(simulator.Options{}), Leases: i.leases, Budgets: i.directory.Budgets, Limiter: i.limiter,
+		Now: i.now, Observe: i.telemetry.observe}, i.settings.Load().gateway)
 
 	m := i.cfg.Media
 	i.media = media.New(media.Options{DB: d, Files: i.files, Gateway: i.gateway, Settler: i.settler, Publisher: i.events, Node: i.node.ID,
@@ -188,22 +191,22 @@ func (i *instance) buildHandler(context.Context) error {
 	d := i.store.DB
 	pages, err := dashboard.New(dashboard.Options{DB: d, Ring: i.store.Ring, People: i.people, Keys: i.keys, Tokens: i.tokens, Webhooks: i.hooks, Media: i.media,
 		Agents: i.agents, Leaks: i.leaks, Files: i.files, Outbox: i.outbox, SignIn: i.signIn(), PublicURL: i.URL(), ListenURL: i.ListenURL(),
-		TrustedProxies: i.cfg.TrustedProxies, Facts: i.facts(), Now: i.now})
+		TrustedProxies: i.cfg.TrustedProxies, Facts: i.facts, Now: i.now})
 	if err != nil {
 		return err
 	}
-	server := api.New(api.Deps{DB: d, Auth: i.auth, Keys: i.keys, Tokens: i.tokens, Projects: i.directory, Log: i.log, Refused: i.refused, Throttled: i.throttled,
+	i.api = api.New(api.Deps{DB: d, Auth: i.auth, Keys: i.keys, Tokens: i.tokens, Projects: i.directory, Log: i.log, Refused: i.refused, Throttled: i.throttled,
 		Limiter: i.limiter, Webhooks: i.hooks, Tunnels: i.tunnels, Files: i.files, Media: i.media, Agents: i.agents, Leaks: i.leaks, Gateway: i.gateway,
-		Idempotency: i.idempotency, Now: i.now, PublicURL: i.URL(), TrustedProxies: i.cfg.TrustedProxies, AllowedOrigins: i.cfg.AllowedOrigins,
-		Limits: requestLimits(i.cfg.Limits), Rates: requestRates(i.cfg.Limits)})
+		Idempotency: i.idempotency, Now: i.now, PublicURL: i.URL(), TrustedProxies: i.cfg.TrustedProxies, AllowedOrigins: i.cfg.AllowedOrigins},
+		i.settings.Load().api)
 	public, err := url.Parse(i.URL())
 	if err != nil {
 		return err
 	}
-	i.handler = &handler{pages: pages, api: server, public: public}
+	i.handler = &handler{pages: pages, api: i.api, public: public}
 	i.stopWatching = func() {
 		pages.StopWatching()
-		server.StopWatching()
+		i.api.StopWatching()
 	}
 	d.OnSignal(people.SignalSetup, func(userID string) {
 		if userID != "" { // empty if signals may have been lost

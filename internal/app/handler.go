@@ -10,6 +10,7 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/api"
 	"turnpike/internal/clientip"
+	"turnpike/internal/config"
 	"turnpike/internal/dashboard"
 	"turnpike/internal/people"
 	"turnpike/internal/safehttp"
@@ -43,8 +44,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.api.ServeHTTP(w, r)
 }
 
-func (i *instance) facts() dashboard.Facts {
-	c := i.cfg
+func (i *instance) facts() dashboard.Facts { return i.settings.Load().facts }
+
+func (i *instance) newFacts(c config.Config) dashboard.Facts {
 	f := dashboard.Facts{Version: i.version, RetryAfter: c.Webhooks.RetrySchedule, LogRetentionDays: c.Audit.RetentionDays, MailFrom: c.Mail.From,
 		WebhookTimeout: c.Webhooks.Timeout, FileRetention: c.Files.Retention, BodyBytes: int64(c.Limits.BodyBytes), ModelBodyBytes: int64(c.Limits.ModelBodyBytes),
 		LiveRequests: c.Limits.LiveRequestsPerMinute, LiveTokens: c.Limits.LiveTokensPerMinute, LiveInFlight: c.Limits.LiveInFlight, TestRequests: c.Limits.TestRequests(), TestFactor: c.Limits.TestFactor,
@@ -52,7 +54,7 @@ func (i *instance) facts() dashboard.Facts {
 	for _, p := range c.Providers {
 		f.Providers = append(f.Providers, p.Name)
 	}
-	if u, err := url.Parse(string(i.cfg.SMTP.URL)); err == nil {
+	if u, err := url.Parse(string(c.SMTP.URL)); err == nil {
 		f.MailServer = u.Host // without the password
 	}
 	return f

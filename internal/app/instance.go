@@ -31,6 +31,8 @@ type site struct {
 	cfg     config.Config
 	version string
 	address string // of the listener
+
+	reloading *reloading
 }
 
 // URL returns the public address of the server.
@@ -54,7 +56,9 @@ type instance struct {
 	store        *Store
 	files        *files.Store
 	handler      http.Handler
-	stopWatching func() // ends live pages and streams of runs
+	api          *api.Server
+	settings     atomic.Pointer[settings] // that a reload replaces
+	stopWatching func()                   // ends live pages and streams of runs
 	keeper       *retention.Keeper
 	metrics      *metricsServer
 	telemetry    *telemetry
@@ -186,7 +190,9 @@ func (a *App) rejoinWhenEvicted(ctx context.Context) {
 // when ctx ends.
 func (a *App) rejoin(ctx context.Context) *instance {
 	for {
-		next, err := startInstance(ctx, a.site, a.now)
+		at := a.site
+		at.cfg = a.reloading.config()
+		next, err := startInstance(ctx, at, a.now)
 		if err == nil {
 			return next
 		}

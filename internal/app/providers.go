@@ -1,6 +1,7 @@
 package app
 
 import (
+	"reflect"
 	"slices"
 
 	"turnpike/internal/catalog"
@@ -49,12 +50,34 @@ func listPrice(p *config.ModelPrice) *catalog.ListPrice {
 		PerImage: p.PerImage.Rat(), PerSecond: p.PerSecond.Rat(), PerCharacter: p.PerCharacter.Rat()}
 }
 
-// upstreams returns clients of the configured providers, each with its own connections.
-func upstreams(cfg config.Config) []gateway.Upstream {
-	var list []gateway.Upstream
+// providerClient is a client of a configured provider, with its own connections.
+type providerClient struct {
+	config   config.Provider // without models and prices
+	timeouts wire.Timeouts
+	provider providers.Provider
+}
+
+// providerClients returns clients of the configured providers. A client that
+// would be the same as one before is used again.
+func providerClients(cfg config.Config, before []providerClient) []providerClient {
+	var list []providerClient
+	timeouts := wire.Timeouts{Connect: cfg.Gateway.ConnectTimeout, FirstByte: cfg.Gateway.FirstByteTimeout, Idle: cfg.Gateway.IdleTimeout}
 	for _, p := range cfg.Providers {
-		client := wire.NewClient(wire.Timeouts{Connect: cfg.Gateway.ConnectTimeout, FirstByte: cfg.Gateway.FirstByteTimeout, Idle: cfg.Gateway.IdleTimeout})
-		list = append(list, gateway.Upstream{Provider: upstream(p, client), Weight: p.Weight})
+		p.Models, p.DefaultPrice, p.Weight, p.Catalog, p.Local = nil, nil, 0, "", false
+		same := slices.IndexFunc(before, func(c providerClient) bool { return c.timeouts == timeouts && reflect.DeepEqual(c.config, p) })
+		if same >= 0 {
+			list = append(list, before[same])
+			continue
+		}
+		list = append(list, providerClient{p, timeouts, upstream(p, wire.NewClient(timeouts))})
+	}
+	return list
+}
+
+func upstreams(cfg config.Config, clients []providerClient) []gateway.Upstream {
+	var list []gateway.Upstream
+	for n, p := range cfg.Providers {
+		list = append(list, gateway.Upstream{Provider: clients[n].provider, Weight: p.Weight})
 	}
 	if path, found := findEspeak(cfg); found {
 		list = append(list, gateway.Upstream{Provider: espeak.New(path), Weight: 1})

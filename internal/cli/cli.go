@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"text/tabwriter"
 	"text/template"
@@ -35,6 +36,9 @@ type env struct {
 	out, err io.Writer
 	asJSON   bool
 	loaded   config.Loaded
+	files    fileSums // that loaded was read from
+	level    slog.LevelVar
+	onHangup atomic.Pointer[func()] // handles SIGHUP; nil shuts the process down
 
 	templates *template.Template // parsed at first use
 }
@@ -43,12 +47,13 @@ type env struct {
 // failure, 2 for wrong usage and 3 for a timeout. For a scan, 1 means that keys
 // were found and 2 is any failure.
 func Main(args []string, in io.Reader, out, errOut io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), stopSignals()...)
+	e := &env{in: in, out: out, err: errOut}
+	ctx, stop := e.notifyStop()
 	defer stop()
 	// A second Ctrl-C kills the process. Other signals can arrive twice by accident:
 	// when a terminal closes, both it and its shell send SIGHUP.
 	context.AfterFunc(ctx, func() { signal.Reset(os.Interrupt) })
-	root := newRoot(&env{in: in, out: out, err: errOut})
+	root := newRoot(e)
 	root.SetArgs(args)
 	root.SetIn(in)
 	root.SetOut(out)
@@ -65,14 +70,35 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 	return cmp.Or(exit.code, 1)
 }
 
-// stopSignals returns the signals that shut the process down gracefully. With
-// nohup, SIGHUP isn't one of them.
-func stopSignals() []os.Signal {
-	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) {
-		signals = append(signals, syscall.SIGHUP)
+// notifyStop returns a context that ends with a signal to shut down gracefully.
+// SIGHUP is one, unless the command handles it. With nohup, it has no effect.
+func (e *env) notifyStop() (ctx context.Context, stop func()) {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	if signal.Ignored(syscall.SIGHUP) {
+		return ctx, cancel
 	}
-	return signals
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	ended := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-hangups:
+				if handle := e.onHangup.Load(); handle != nil {
+					(*handle)()
+				} else {
+					cancel()
+				}
+			case <-ended:
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(hangups)
+		close(ended)
+		cancel()
+	}
 }
 
 func message(err error) string {
@@ -112,7 +138,7 @@ Start it with:  turnpike serve`,
 	}
 	root.SetFlagErrorFunc(flagError)
 	addGroup(root, "On the server, directly on its database:",
-		newServe(e), newSetupLink(e), newHealthcheck(e), newKeys(e), newUsers(e), newWorkspaces(e), newTrigger(e), newConfig(e), newMigrate(e), newMove(e), newBackup(e), newRestore(e), newRekey(e), newDoctor(e))
+		newServe(e), newReload(e), newSetupLink(e), newHealthcheck(e), newKeys(e), newUsers(e), newWorkspaces(e), newTrigger(e), newConfig(e), newMigrate(e), newMove(e), newBackup(e), newRestore(e), newRekey(e), newDoctor(e))
 	addGroup(root, "From anywhere, with TURNPIKE_BASE_URL and TURNPIKE_API_KEY:",
 		newListen(e), newDeliveries(e), newJobs(e), newRuns(e), newScan(e))
 	root.AddCommand(newVersion(e))
@@ -232,12 +258,13 @@ func checkArgs(cmd *cobra.Command) {
 
 // loadConfig reads the settings, which may be invalid, and sets up the log.
 func (e *env) loadConfig(cmd *cobra.Command) error {
-	loaded, err := config.Load(config.Sources{Flags: cmd.Flags(), Environ: os.Environ()})
+	loaded, files, err := readConfig(cmd)
 	if err != nil {
 		return err
 	}
-	e.loaded = loaded
-	options := &slog.HandlerOptions{Level: loaded.Log.Level}
+	e.loaded, e.files = loaded, files
+	e.level.Set(loaded.Log.Level)
+	options := &slog.HandlerOptions{Level: &e.level}
 	var to slog.Handler = slog.NewJSONHandler(e.err, options)
 	if loaded.Log.Format == "text" || loaded.Log.Format == "auto" && isTerminal(e.err) {
 		to = slog.NewTextHandler(e.err, options)

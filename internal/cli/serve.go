@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,8 +19,13 @@ func newServe(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the server",
-		Long: `Runs the server. On SIGINT, SIGTERM or SIGHUP it finishes the requests in progress
-and stops.
+		Long: `Runs the server. On SIGINT or SIGTERM it finishes the requests in progress and
+stops.
+
+When the configuration file or a file with a secret changes, on SIGHUP and on
+turnpike reload, the server applies new settings without interrupting requests.
+If a setting is invalid, it changes nothing. Settings that need a restart are
+listed in the log. When the server's terminal closes, it stops.
 
 By default it keeps all data in the data directory (SQLite). With --database-url
 it is a node of a cluster on PostgreSQL, and every node needs the same
@@ -45,23 +51,30 @@ func (e *env) serve(cmd *cobra.Command, _ []string) error {
 	if err := e.loadValidConfig(cmd); err != nil {
 		return err
 	}
-	a, err := app.Start(cmd.Context(), e.loaded.Config, version, time.Now)
+	ctx, stop := context.WithCancel(cmd.Context())
+	defer stop()
+	r := newReloader(e, cmd)
+	r.handleHangup(stop)
+	a, err := app.Start(ctx, e.loaded.Config, version, time.Now)
 	if err != nil {
 		return withListenAdvice(err)
 	}
-	app.TuneMemory(cmd.Context(), a.CallsInFlight)
+	app.TuneMemory(ctx, a.CallsInFlight)
 	if err := e.welcome(a); err != nil {
 		return errors.Join(err, a.Close())
 	}
 	a.Serve() // after first-run.txt is written
+	r.start(ctx, a)
 	defer notifyReady()()
 	failed := make(chan error, 1)
 	go func() { failed <- a.Wait() }()
 	select {
 	case err = <-failed:
-	case <-cmd.Context().Done():
+	case <-ctx.Done():
 		slog.Info("shutting down; finishing requests in progress")
 	}
+	stop()
+	r.running.Wait()
 	notify(daemon.SdNotifyStopping)
 	err = errors.Join(err, a.Close())
 	if err == nil {

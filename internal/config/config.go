@@ -21,22 +21,24 @@ import (
 //	min,max  bounds of numbers, sizes and durations
 //	oneof    the allowed words, comma-separated
 //	alias    a second, shorter environment variable
+//	reload   yes if a running server can apply a new value
+//	node     yes if nodes of a cluster may have different values
 //
 // Secret and SecretURL values mask themselves when they are printed.
 type Config struct {
-	Listen          string         `name:"listen" default:"127.0.0.1:8080" help:"Address and port the server listens on; port 0 picks a free one."`
-	Data            string         `name:"data" default:"./turnpike-data" help:"Directory of the embedded database, the files and the generated master key."`
-	DatabaseURL     SecretURL      `name:"database_url" help:"PostgreSQL address (postgres://user:password@host/database), which makes this server a node of a cluster; empty uses the embedded database in the data directory."`
+	Listen          string         `name:"listen" node:"yes" default:"127.0.0.1:8080" help:"Address and port the server listens on; port 0 picks a free one."`
+	Data            string         `name:"data" node:"yes" default:"./turnpike-data" help:"Directory of the embedded database, the files and the generated master key."`
+	DatabaseURL     SecretURL      `name:"database_url" node:"yes" help:"PostgreSQL address (postgres://user:password@host/database), which makes this server a node of a cluster; empty uses the embedded database in the data directory."`
 	PublicURL       string         `name:"public_url" help:"Address where clients and the dashboard reach the server, used in links and signed URLs; empty derives it from listen."`
-	MasterKey       Secret         `name:"master_key" help:"32 random bytes in base64 or hex that encrypt all stored secrets. Required with PostgreSQL, and the same on every node; empty uses the key generated in the data directory."`
+	MasterKey       Secret         `name:"master_key" node:"yes" help:"32 random bytes in base64 or hex that encrypt all stored secrets. Required with PostgreSQL, and the same on every node; empty uses the key generated in the data directory."`
 	SetupToken      Secret         `name:"setup_token" help:"Token of the link for the first owner, of at least 20 characters, so that it is known before the first start. It has no effect once there is an owner; empty creates a random one."`
 	TrustedProxies  []netip.Prefix `name:"trusted_proxies" help:"Addresses or CIDR ranges of reverse proxies. Turnpike trusts their X-Forwarded-For and, if public_url is https, that the client uses HTTPS; empty trusts none."`
 	AllowedOrigins  []string       `name:"allowed_origins" help:"Browser origins that may use tp_live_ keys; empty allows none."`
-	MetricsListen   string         `name:"metrics_listen" help:"Address and port of GET /metrics for Prometheus, on a separate listener; empty turns it off."`
+	MetricsListen   string         `name:"metrics_listen" node:"yes" help:"Address and port of GET /metrics for Prometheus, on a separate listener; empty turns it off."`
 	ShutdownTimeout time.Duration  `name:"shutdown_timeout" default:"30s" min:"0s" max:"1h" help:"How long a stopping server waits for requests in flight."`
 
-	CreditUSD     Decimal `name:"credit_usd" default:"0.001" min:"0.000001" max:"1000" help:"US dollars of list price that one credit pays for."`
-	MarkupPercent Decimal `name:"markup_percent" default:"0" min:"0" max:"1000" help:"Percentage added to every list price."`
+	CreditUSD     Decimal `name:"credit_usd" reload:"yes" default:"0.001" min:"0.000001" max:"1000" help:"US dollars of list price that one credit pays for."`
+	MarkupPercent Decimal `name:"markup_percent" reload:"yes" default:"0" min:"0" max:"1000" help:"Percentage added to every list price."`
 
 	TLS      TLS      `name:"tls"`
 	Log      Log      `name:"log"`
@@ -59,47 +61,47 @@ type Config struct {
 
 // TLS enables HTTPS. Both files are required, or none.
 type TLS struct {
-	Cert string `name:"cert" help:"PEM file with the certificate chain; enables HTTPS together with tls.key."`
-	Key  string `name:"key" help:"PEM file with the private key of tls.cert."`
+	Cert string `name:"cert" node:"yes" reload:"yes" help:"PEM file with the certificate chain; enables HTTPS together with tls.key."`
+	Key  string `name:"key" node:"yes" reload:"yes" help:"PEM file with the private key of tls.cert."`
 }
 
 // Log configures the server's log.
 type Log struct {
-	Level  slog.Level `name:"level" default:"info" help:"Lowest level that is logged: debug, info, warn or error."`
-	Format string     `name:"format" default:"auto" oneof:"auto,text,json" help:"Log format: text, json, or auto, which is text on a terminal and json elsewhere."`
+	Level  slog.Level `name:"level" node:"yes" reload:"yes" default:"info" help:"Lowest level that is logged: debug, info, warn or error."`
+	Format string     `name:"format" node:"yes" default:"auto" oneof:"auto,text,json" help:"Log format: text, json, or auto, which is text on a terminal and json elsewhere."`
 }
 
 // Limits are the limits of requests, keys, workspaces and client addresses.
 type Limits struct {
-	BodyBytes      Size `name:"body_bytes" default:"1MiB" min:"1KiB" max:"1GiB" help:"Largest request body, except on model calls."`
-	ModelBodyBytes Size `name:"model_body_bytes" default:"32MiB" min:"1KiB" max:"1GiB" help:"Largest request body on model calls, which carry images and audio."`
+	BodyBytes      Size `name:"body_bytes" reload:"yes" default:"1MiB" min:"1KiB" max:"1GiB" help:"Largest request body, except on model calls."`
+	ModelBodyBytes Size `name:"model_body_bytes" reload:"yes" default:"32MiB" min:"1KiB" max:"1GiB" help:"Largest request body on model calls, which carry images and audio."`
 	// encoding/json stops at a depth of 10,000.
-	JSONDepth   int           `name:"json_depth" default:"128" min:"1" max:"10000" help:"Maximum nesting depth of a JSON body."`
-	JSONValues  int           `name:"json_values" default:"100000" min:"1000" max:"100000000" help:"Maximum number of values in a JSON body, including nested ones. Embeddings may have five times as many, for arrays of tokens."`
+	JSONDepth   int           `name:"json_depth" reload:"yes" default:"128" min:"1" max:"10000" help:"Maximum nesting depth of a JSON body."`
+	JSONValues  int           `name:"json_values" reload:"yes" default:"100000" min:"1000" max:"100000000" help:"Maximum number of values in a JSON body, including nested ones. Embeddings may have five times as many, for arrays of tokens."`
 	HeaderBytes Size          `name:"header_bytes" default:"32KiB" min:"4KiB" max:"1MiB" help:"Largest request header, all fields together."`
-	BodyTimeout time.Duration `name:"body_timeout" default:"20s" min:"100ms" max:"10m" help:"How long a request body may take to arrive. A large one gets another second for every 8 KiB of its first MiB, and for every 64 KiB of the rest."`
-	BodiesBytes Size          `name:"bodies_bytes" default:"1GiB" min:"2KiB" max:"1024GiB" help:"Memory for all request bodies over 64 KiB; a workspace may use half of what the others leave. Without free memory, a request fails with 503 overloaded. At least twice the largest body."`
+	BodyTimeout time.Duration `name:"body_timeout" reload:"yes" default:"20s" min:"100ms" max:"10m" help:"How long a request body may take to arrive. A large one gets another second for every 8 KiB of its first MiB, and for every 64 KiB of the rest."`
+	BodiesBytes Size          `name:"bodies_bytes" reload:"yes" default:"1GiB" min:"2KiB" max:"1024GiB" help:"Memory for all request bodies over 64 KiB; a workspace may use half of what the others leave. Without free memory, a request fails with 503 overloaded. At least twice the largest body."`
 	RefusedKeys int           `name:"refused_keys" default:"60" min:"0" max:"1000000" help:"Rejected keys per minute after which a client address must wait. Keys that the node knows to be valid still work from there; 0 turns this off."`
 	// As many as a load test opens concurrently. Connections count from the
 	// handshake to the first valid key.
 	UnauthenticatedConnections int `name:"unauthenticated_connections" default:"1024" min:"0" max:"1000000" help:"Open connections of a client address (in IPv6, a /64) that have not sent a complete request with a valid key or session. Turnpike closes any more. Trusted proxies are exempt; 0 turns this off."`
 
-	LiveRequestsPerMinute int `name:"live_requests_per_minute" alias:"TURNPIKE_RATE_LIMIT_LIVE" default:"1000" min:"0" max:"100000000" help:"Model calls, jobs and runs that a live key may create per minute; 0 turns this off."`
-	LiveTokensPerMinute   int `name:"live_tokens_per_minute" default:"2000000" min:"0" max:"1000000000000" help:"Tokens that a live key may use per minute; 0 turns this off."`
-	LiveInFlight          int `name:"live_in_flight" alias:"TURNPIKE_MAX_IN_FLIGHT" default:"200" min:"0" max:"1000000" help:"Requests that a live key may have in flight; 0 turns this off."`
-	TestFactor            int `name:"test_factor" default:"10" min:"1" max:"1000" help:"Factor by which the limits of a test key exceed those of a live key."`
-	TestRequestsPerMinute int `name:"test_requests_per_minute" alias:"TURNPIKE_RATE_LIMIT_TEST" default:"-1" min:"-1" max:"100000000" help:"Model calls, jobs and runs that a test key may create per minute; 0 turns this off, and -1 means test_factor times the limit of a live key."`
+	LiveRequestsPerMinute int `name:"live_requests_per_minute" reload:"yes" alias:"TURNPIKE_RATE_LIMIT_LIVE" default:"1000" min:"0" max:"100000000" help:"Model calls, jobs and runs that a live key may create per minute; 0 turns this off."`
+	LiveTokensPerMinute   int `name:"live_tokens_per_minute" reload:"yes" default:"2000000" min:"0" max:"1000000000000" help:"Tokens that a live key may use per minute; 0 turns this off."`
+	LiveInFlight          int `name:"live_in_flight" reload:"yes" alias:"TURNPIKE_MAX_IN_FLIGHT" default:"200" min:"0" max:"1000000" help:"Requests that a live key may have in flight; 0 turns this off."`
+	TestFactor            int `name:"test_factor" reload:"yes" default:"10" min:"1" max:"1000" help:"Factor by which the limits of a test key exceed those of a live key."`
+	TestRequestsPerMinute int `name:"test_requests_per_minute" reload:"yes" alias:"TURNPIKE_RATE_LIMIT_TEST" default:"-1" min:"-1" max:"100000000" help:"Model calls, jobs and runs that a test key may create per minute; 0 turns this off, and -1 means test_factor times the limit of a live key."`
 
-	ReadsPerMinute                  int `name:"reads_per_minute" default:"6000" min:"0" max:"100000000" help:"GET requests to the API that a key may send per minute; 0 turns this off."`
-	WritesPerMinute                 int `name:"writes_per_minute" default:"600" min:"0" max:"100000000" help:"Other requests to the API that a key may send per minute, except model calls and the creation of jobs and runs; 0 turns this off."`
-	WorkspaceReadsPerMinute         int `name:"workspace_reads_per_minute" default:"30000" min:"0" max:"100000000" help:"GET requests that all keys of a workspace may send per minute, separately in live and test; 0 turns this off."`
-	WorkspaceWritesPerMinute        int `name:"workspace_writes_per_minute" default:"3000" min:"0" max:"100000000" help:"Other requests that all keys of a workspace may send per minute, separately in live and test; 0 turns this off."`
-	WorkspaceModelRequestsPerMinute int `name:"workspace_model_requests_per_minute" default:"0" min:"0" max:"100000000" help:"Model calls, jobs and runs that all keys of a workspace may create per minute, separately in live and test; 0 turns this off."`
+	ReadsPerMinute                  int `name:"reads_per_minute" reload:"yes" default:"6000" min:"0" max:"100000000" help:"GET requests to the API that a key may send per minute; 0 turns this off."`
+	WritesPerMinute                 int `name:"writes_per_minute" reload:"yes" default:"600" min:"0" max:"100000000" help:"Other requests to the API that a key may send per minute, except model calls and the creation of jobs and runs; 0 turns this off."`
+	WorkspaceReadsPerMinute         int `name:"workspace_reads_per_minute" reload:"yes" default:"30000" min:"0" max:"100000000" help:"GET requests that all keys of a workspace may send per minute, separately in live and test; 0 turns this off."`
+	WorkspaceWritesPerMinute        int `name:"workspace_writes_per_minute" reload:"yes" default:"3000" min:"0" max:"100000000" help:"Other requests that all keys of a workspace may send per minute, separately in live and test; 0 turns this off."`
+	WorkspaceModelRequestsPerMinute int `name:"workspace_model_requests_per_minute" reload:"yes" default:"0" min:"0" max:"100000000" help:"Model calls, jobs and runs that all keys of a workspace may create per minute, separately in live and test; 0 turns this off."`
 
-	Keys               int `name:"keys" default:"1000" min:"0" max:"100000000" help:"Keys that a workspace may have in each environment, not counting revoked and expired ones; 0 turns this off."`
-	ScopedTokens       int `name:"scoped_tokens" default:"50000" min:"0" max:"100000000" help:"Unexpired scoped tokens that a workspace may have in each environment; 0 turns this off."`
-	IdempotencyRecords int `name:"idempotency_records" default:"500000" min:"0" max:"100000000" help:"Responses to requests with an Idempotency-Key, kept for 24 hours, that a workspace may have in each environment; 0 turns this off."`
-	NewProjectsPerDay  int `name:"new_projects_per_day" default:"100" min:"0" max:"100000000" help:"Projects that a key may create per UTC day by naming them in Service-Project; 0 turns this off."`
+	Keys               int `name:"keys" reload:"yes" default:"1000" min:"0" max:"100000000" help:"Keys that a workspace may have in each environment, not counting revoked and expired ones; 0 turns this off."`
+	ScopedTokens       int `name:"scoped_tokens" reload:"yes" default:"50000" min:"0" max:"100000000" help:"Unexpired scoped tokens that a workspace may have in each environment; 0 turns this off."`
+	IdempotencyRecords int `name:"idempotency_records" reload:"yes" default:"500000" min:"0" max:"100000000" help:"Responses to requests with an Idempotency-Key, kept for 24 hours, that a workspace may have in each environment; 0 turns this off."`
+	NewProjectsPerDay  int `name:"new_projects_per_day" reload:"yes" default:"100" min:"0" max:"100000000" help:"Projects that a key may create per UTC day by naming them in Service-Project; 0 turns this off."`
 }
 
 // TestRequests returns the requests per minute of a test key; 0 means
@@ -113,15 +115,15 @@ func (l Limits) TestRequests() int {
 
 // Gateway configures model calls.
 type Gateway struct {
-	DefaultMaxOutput int           `name:"default_max_output" default:"16384" min:"1" max:"10000000" help:"Maximum output tokens of a request without a limit. Turnpike reserves credits for this number."`
-	ConnectTimeout   time.Duration `name:"connect_timeout" default:"10s" min:"100ms" max:"1m" help:"How long a provider may take to accept a connection."`
-	FirstByteTimeout time.Duration `name:"first_byte_timeout" default:"10m" min:"1s" max:"1h" help:"How long a provider may take to start its response. Without streaming, this usually limits the whole call, and reasoning models take minutes."`
-	IdleTimeout      time.Duration `name:"idle_timeout" default:"5m" min:"1s" max:"1h" help:"How long a provider may pause between two chunks of a stream, for example while a model reasons."`
+	DefaultMaxOutput int           `name:"default_max_output" reload:"yes" default:"16384" min:"1" max:"10000000" help:"Maximum output tokens of a request without a limit. Turnpike reserves credits for this number."`
+	ConnectTimeout   time.Duration `name:"connect_timeout" reload:"yes" default:"10s" min:"100ms" max:"1m" help:"How long a provider may take to accept a connection."`
+	FirstByteTimeout time.Duration `name:"first_byte_timeout" reload:"yes" default:"10m" min:"1s" max:"1h" help:"How long a provider may take to start its response. Without streaming, this usually limits the whole call, and reasoning models take minutes."`
+	IdleTimeout      time.Duration `name:"idle_timeout" reload:"yes" default:"5m" min:"1s" max:"1h" help:"How long a provider may pause between two chunks of a stream, for example while a model reasons."`
 }
 
 // Audit configures the request log.
 type Audit struct {
-	Strict        bool `name:"strict" default:"false" help:"Call a provider only after the request's log entry is durable; costs latency."`
+	Strict        bool `name:"strict" reload:"yes" default:"false" help:"Call a provider only after the request's log entry is durable; costs latency."`
 	RetentionDays int  `name:"retention_days" default:"400" min:"1" max:"36500" help:"Days that the request log is kept."`
 }
 
@@ -130,7 +132,7 @@ type Webhooks struct {
 	RetrySchedule []time.Duration `name:"retry_schedule" default:"1m,5m,30m,2h,12h" help:"Delays before each retry of a delivery: at most 20, with a sum of at most 144h. After the last one fails, the endpoint is paused."`
 	Timeout       time.Duration   `name:"timeout" default:"10s" min:"100ms" max:"1m" help:"How long an endpoint may take to respond."`
 	PerEndpoint   int             `name:"per_endpoint" default:"32" min:"1" max:"1000" help:"Maximum concurrent attempts per endpoint. A failing or slow endpoint gets fewer."`
-	Concurrency   int             `name:"concurrency" default:"512" min:"1" max:"100000" help:"Maximum concurrent attempts on this node."`
+	Concurrency   int             `name:"concurrency" node:"yes" default:"512" min:"1" max:"100000" help:"Maximum concurrent attempts on this node."`
 	AllowCIDRs    []netip.Prefix  `name:"allow_cidrs" help:"Private or otherwise blocked addresses that endpoints may have, such as 10.20.0.0/16. Unsafe unless every workspace may reach them."`
 	AllowHTTP     bool            `name:"allow_http" default:"false" help:"Accept http:// endpoints. Their deliveries are not encrypted."`
 }
@@ -144,16 +146,16 @@ type Files struct {
 
 // Media configures image, video and speech jobs.
 type Media struct {
-	Concurrency  int           `name:"concurrency" default:"64" min:"1" max:"100000" help:"Maximum concurrent parts of image, video and voice jobs on this node."`
+	Concurrency  int           `name:"concurrency" node:"yes" default:"64" min:"1" max:"100000" help:"Maximum concurrent parts of image, video and voice jobs on this node."`
 	PerWorkspace int           `name:"per_workspace" default:"8" min:"1" max:"1000" help:"Maximum concurrent parts per lane of a workspace, which has 16 lanes for each kind of job. A lane whose provider fails gets fewer."`
 	Deadline     time.Duration `name:"deadline" default:"24h" min:"1s" max:"720h" help:"How long a job may take before it fails."`
 	PollInterval time.Duration `name:"poll_interval" default:"5s" min:"100ms" max:"10m" help:"How often Turnpike polls a provider for the state of a video. The first polls come sooner."`
-	Espeak       bool          `name:"espeak" default:"true" help:"Let live keys use espeak-ng for speech, free of charge, if it is installed."`
+	Espeak       bool          `name:"espeak" reload:"yes" default:"true" help:"Let live keys use espeak-ng for speech, free of charge, if it is installed."`
 }
 
 // Agents configures agent runs and the hosts that their tools may reach.
 type Agents struct {
-	Concurrency  int            `name:"concurrency" default:"256" min:"1" max:"100000" help:"Maximum concurrent agent runs on this node, not counting runs that wait for a person."`
+	Concurrency  int            `name:"concurrency" node:"yes" default:"256" min:"1" max:"100000" help:"Maximum concurrent agent runs on this node, not counting runs that wait for a person."`
 	PerWorkspace int            `name:"per_workspace" default:"32" min:"1" max:"1000" help:"Maximum concurrent runs per lane of a workspace, which has 16 lanes."`
 	AllowCIDRs   []netip.Prefix `name:"allow_cidrs" help:"Private or otherwise blocked addresses that tools of runs may have, such as 10.20.0.0/16. Unsafe unless every workspace may reach them."`
 	AllowHTTP    bool           `name:"allow_http" default:"false" help:"Accept http:// addresses of tools. Their requests are not encrypted."`

@@ -19,7 +19,7 @@ const (
 // docTable returns the settings as a Markdown table.
 func docTable() string {
 	var b strings.Builder
-	b.WriteString("| Setting | Environment | Flag | Default | Meaning |\n|---|---|---|---|---|\n")
+	b.WriteString("| Setting | Environment | Flag | Default | Change | Meaning |\n|---|---|---|---|---|---|\n")
 	c := Default()
 	for _, s := range c.settings() {
 		preset := "none"
@@ -41,7 +41,11 @@ func docTable() string {
 		if s.hasFlag() {
 			option = "`--" + s.flag() + "`"
 		}
-		b.WriteString("| `" + s.name + "` | `" + strings.Join(variables, "`, `") + "` | " + option + " | " + preset + " | " + meaning + " |\n")
+		change := "restart"
+		if s.reload {
+			change = "reload"
+		}
+		b.WriteString("| `" + s.name + "` | `" + strings.Join(variables, "`, `") + "` | " + option + " | " + preset + " | " + change + " | " + meaning + " |\n")
 	}
 	return b.String()
 }

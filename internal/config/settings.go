@@ -15,6 +15,8 @@ type setting struct {
 	min, max string   // bounds, as text; empty means none
 	oneof    []string // allowed words; none means any
 	alias    string   // a second environment variable; empty means none
+	reload   bool     // a running server can apply a new value
+	node     bool     // nodes of a cluster may have different values
 	value    any      // pointer to the field
 }
 
@@ -75,6 +77,7 @@ func collect(group reflect.Value, prefix string) []setting {
 		s := setting{
 			name: name, help: help, preset: tag.Get("default"),
 			min: tag.Get("min"), max: tag.Get("max"), alias: tag.Get("alias"),
+			reload: tag.Get("reload") != "", node: tag.Get("node") != "",
 			value: group.Field(i).Addr().Interface(),
 		}
 		if words := tag.Get("oneof"); words != "" {

@@ -51,7 +51,7 @@ type Options struct {
 	PublicURL      string
 	ListenURL      string // of the server itself, even behind a proxy
 	TrustedProxies []netip.Prefix
-	Facts          Facts
+	Facts          func() Facts
 	Now            func() time.Time
 }
 

@@ -129,7 +129,7 @@ func deliveryPage(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := deliveryData{Delivery: found, Coming: comingAttempts(found, req.s.Facts.RetryAfter)}
+	d := deliveryData{Delivery: found, Coming: comingAttempts(found, req.s.Facts().RetryAfter)}
 	named, err := req.s.Webhooks.Named(req.Context(), req.s.DB, req.principal.Visibility(), found.EndpointID)
 	if err != nil {
 		return nil, err

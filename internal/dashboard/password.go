@@ -17,12 +17,12 @@ const minForgotTime = 300 * time.Millisecond
 type forgotData struct{ Mails bool }
 
 func forgotPage(req *request) (*view, error) {
-	return &view{template: "forgot", title: "Forgot your password?", data: forgotData{Mails: req.s.Facts.MailServer != ""}}, nil
+	return &view{template: "forgot", title: "Forgot your password?", data: forgotData{Mails: req.s.Facts().MailServer != ""}}, nil
 }
 
 // forgot emails a link if someone has the address. The response is always the same.
 func forgot(req *request) (*view, error) {
-	if req.s.Facts.MailServer == "" {
+	if req.s.Facts().MailServer == "" {
 		return nil, fault.New(fault.InvalidState, "This server does not send email.")
 	}
 	email := req.form("email")

@@ -86,7 +86,7 @@ func requestsPage(req *request) (*view, error) {
 		}
 	}
 	d := requestsData{Statuses: statuses, Filtered: wrong != nil || f != (audit.Filter{}), Export: req.to("requests/export.csv") + req.queryString(requestParams),
-		Next: req.pager(page, found.More, func() string { return found.Cursor }), Days: req.s.Facts.LogRetentionDays}
+		Next: req.pager(page, found.More, func() string { return found.Cursor }), Days: req.s.Facts().LogRetentionDays}
 	d.Looked = scanLimit(found, d.Next)
 	if f.Status != 0 && !slices.Contains(statuses, f.Status) {
 		d.Statuses = append([]int{f.Status}, statuses...)
@@ -134,7 +134,7 @@ func (req *request) redirectToRequest(id string) error {
 			return err
 		}
 	}
-	return fault.New(fault.NotFound, "The log has no request %s. Entries are kept for %d days.", id, req.s.Facts.LogRetentionDays)
+	return fault.New(fault.NotFound, "The log has no request %s. Entries are kept for %d days.", id, req.s.Facts().LogRetentionDays)
 }
 
 // exportRequests sends all entries that match the filter.

@@ -30,8 +30,8 @@ type settingsData struct {
 const lastMails = 10
 
 func settingsPage(req *request) (*view, error) {
-	d := settingsData{Seen: settingsFingerprint(req.workspace), Facts: req.s.Facts, PublicURL: req.s.PublicURL,
-		Schedule:   strings.Join(web.Map(req.s.Facts.RetryAfter, countdown), ", "),
+	d := settingsData{Seen: settingsFingerprint(req.workspace), Facts: req.s.Facts(), PublicURL: req.s.PublicURL,
+		Schedule:   strings.Join(web.Map(req.s.Facts().RetryAfter, countdown), ", "),
 		GraceHours: strconv.FormatFloat(req.workspace.RotationGrace.Hours(), 'f', -1, 64)}
 	d.Strict = req.workspace.StrictProjects
 	if req.problem != nil && req.R.PostForm.Has("rotation_grace") {

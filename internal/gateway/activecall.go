@@ -30,7 +30,7 @@ const (
 // activeCall is a model call in progress. It records in the log what the call used, and owns
 // the call's rate limit ticket and its slot in flight.
 type activeCall struct {
-	gateway     *Gateway
+	gateway     *snapshot
 	request     *request
 	record      *audit.Record
 	ticket      *limits.Ticket
@@ -46,7 +46,7 @@ type activeCall struct {
 	attemptStarted time.Time
 }
 
-func (g *Gateway) startCall(c Call, r *request, ticket *limits.Ticket, first target) *activeCall {
+func (g *snapshot) startCall(c Call, r *request, ticket *limits.Ticket, first target) *activeCall {
 	g.inFlight.Add(1)
 	return &activeCall{gateway: g, request: r, record: c.Record, ticket: ticket, deferWork: c.Defer, started: g.Now(), target: first,
 		observation: Observation{Operation: r.operation, Environment: string(c.Principal.Environment), Requested: r.models[0], RequestedKnown: g.isKnownName(r.models[0]), TraceParent: c.TraceParent}}

@@ -41,7 +41,7 @@ func newAttempt(t target, outcome string, status int, took time.Duration) Attemp
 
 // attempt sends the call to one target after the other until one responds. The client has
 // received nothing yet, so it doesn't notice.
-func (g *Gateway) attempt(ctx context.Context, a *activeCall, targets []target, send sendFunc) (*providers.Response, error) {
+func (g *snapshot) attempt(ctx context.Context, a *activeCall, targets []target, send sendFunc) (*providers.Response, error) {
 	var attempts []Attempt
 	defer func() {
 		a.observation.Attempts = attempts
@@ -118,7 +118,7 @@ func (g *Gateway) attempt(ctx context.Context, a *activeCall, targets []target, 
 
 // sendAttempt sends the call to its current target. Of a stream it waits for the first chunk,
 // because some providers report errors there.
-func (g *Gateway) sendAttempt(ctx context.Context, a *activeCall, send sendFunc) (*providers.Response, error) {
+func (g *snapshot) sendAttempt(ctx context.Context, a *activeCall, send sendFunc) (*providers.Response, error) {
 	t, output := a.target, outputLimitFor(a.target, a.request, a.maxOutput)
 	if !a.request.stream {
 		return send(ctx, t, output)

@@ -50,7 +50,7 @@ func TestProviderFailureFallsBackOrRetries(t *testing.T) {
 			for _, body := range []string{plainBody, streamBody} {
 				bad, good := newFake("bad", fail(tt.failure)), newFake("good", respond(10, 5))
 				two := base.withProviders(t, []providers.Provider{bad, good})
-				two.Upstreams[0].Weight = 1 << 40 // the first comes first
+				two.current.Load().Upstreams[0].Weight = 1 << 40 // the first comes first
 				out := two.chat(body)
 				if called := good.calls() == 1; called != tt.next || (out.err == nil) != tt.next {
 					t.Errorf("next provider called %d times, want %t (%v)", good.calls(), tt.next, out.err)
@@ -197,7 +197,7 @@ func TestStrictModeNeverCallsProviderBeforeLogging(t *testing.T) {
 	t.Parallel()
 	p := newFake("one", respond(10, 5))
 	r := newFixture(t, []providers.Provider{p})
-	r.Strict = true
+	r.current.Load().Strict = true
 	if out := r.chat(plainBody); out.err != nil || p.calls() != 1 {
 		t.Fatalf("got %+v", out)
 	}
@@ -245,7 +245,7 @@ func TestLocalFailureDoesNotCoolDownProvider(t *testing.T) {
 			t.Errorf("charged %d: %v", out.Charged, out.err)
 		}
 	}
-	for key, h := range r.health.listed {
+	for key, h := range r.current.Load().health.listed {
 		if h.rank(time.Now()) != 0 {
 			t.Errorf("%v is cooling down", key)
 		}
@@ -320,7 +320,7 @@ func TestBrokenStreamsCoolDownProvider(t *testing.T) {
 			t.Errorf("got %+v", out)
 		}
 	}
-	if h := r.health.get(modelKey{"one", "small"}, time.Now); h.rank(time.Now()) != 1 {
+	if h := r.current.Load().health.get(modelKey{"one", "small"}, time.Now); h.rank(time.Now()) != 1 {
 		t.Error("not cooling down")
 	}
 }

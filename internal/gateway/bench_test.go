@@ -29,7 +29,7 @@ func BenchmarkRun(b *testing.B) {
 				r = newFixture(b, []providers.Provider{p}, tieredSupplier())
 			}
 			month := *r.budget * 1000
-			r.budget, r.Rates = &month, Rates{}
+			r.budget, r.current.Load().Rates = &month, Rates{}
 			principal := &access.Principal{Tenant: accounts.Tenant{WorkspaceID: r.workspace, Environment: accounts.Live}, KeyID: testKey}
 			var log *audit.Log
 			b.ReportAllocs()

@@ -27,7 +27,7 @@ func TestRefusalSeparatesSpentFromReserved(t *testing.T) {
 		return respond(10, 5)(ctx, req)
 	}
 	r := newFixture(t, []providers.Provider{newFake("one", waits, respond(10, 5))})
-	r.Gateway.Rates.Live = limits.Limits{InFlight: 9}
+	r.current.Load().Rates.Live = limits.Limits{InFlight: 9}
 	input := credits.Micro(len(plainBody)+frameTokens) * 1000
 	budget := input + 1000*2000 // what one call reserves
 	r.keyBudget = &budget

@@ -23,15 +23,11 @@ import (
 // Gateway routes model calls to providers.
 type Gateway struct {
 	Options
-	routes       map[string][]string
-	routeNames   []string
 	sleep        func(context.Context, time.Duration)
 	usageTimeout time.Duration // wait for the usage chunk after the client left
 
-	inFlight   atomic.Int64
-	health     healthTable
-	simulated  map[string]target         // by model ID
-	candidates map[candidateKey][]target // models that the auto names choose from
+	inFlight atomic.Int64
+	current  atomic.Pointer[snapshot]
 }
 
 // Route is an operator's name for a list of models.
@@ -48,32 +44,19 @@ type BudgetsFunc func(ctx context.Context, t accounts.Tenant, project string) (o
 
 // Options configure a gateway.
 type Options struct {
-	Catalog   *catalog.Catalog
 	Simulator providers.Provider
-	Upstreams []Upstream
-	Routes    []Route
 	Leases    *spend.LeaseCache
 	Budgets   BudgetsFunc
 	Limiter   *limits.Limiter
-	Rates     Rates
-	// DefaultMaxOutput limits the output tokens of requests without a limit.
-	DefaultMaxOutput int64
-	// Strict delays the upstream call until the request is in the log.
-	Strict bool
-	Now    func() time.Time
+	Now       func() time.Time
 	// Observe, if set, is called after each call.
 	Observe func(Observation)
 }
 
-// New creates a gateway.
-func New(o Options) *Gateway {
-	g := &Gateway{Options: o, routes: map[string][]string{}, sleep: sleep, usageTimeout: 2 * time.Second}
-	for _, r := range o.Routes {
-		g.routes[r.Name] = r.Models
-		g.routeNames = append(g.routeNames, r.Name)
-	}
-	slices.Sort(g.routeNames)
-	g.precompute()
+// New creates a gateway. Apply changes its settings.
+func New(o Options, s Settings) *Gateway {
+	g := &Gateway{Options: o, sleep: sleep, usageTimeout: 2 * time.Second}
+	g.Apply(s)
 	return g
 }
 
@@ -121,21 +104,22 @@ func (g *Gateway) Chat(ctx context.Context, c Call) (*Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	targets, err := g.route(c.Principal.Environment, r.models, catalog.Chat, r)
+	s := g.current.Load()
+	targets, err := s.route(c.Principal.Environment, r.models, catalog.Chat, r)
 	if err != nil {
 		return nil, err
 	}
 	if r.priorityTier && slices.ContainsFunc(targets, func(t target) bool { return t.offer.Price != catalog.Price{} }) {
 		return nil, fault.Invalid("service_tier", `service_tier "priority" has its own prices, which this server does not know. Omit it, or choose a model that the operator sells at those prices.`)
 	}
-	return g.run(ctx, c, r, targets, func(ctx context.Context, t target, maxOutput int64) (*providers.Response, error) {
+	return s.run(ctx, c, r, targets, func(ctx context.Context, t target, maxOutput int64) (*providers.Response, error) {
 		return t.provider.(providers.ChatCompleter).Chat(ctx, &providers.ChatRequest{Model: t.offer.Upstream, ID: t.offer.ID, Body: r.body, Stream: r.stream, MaxOutput: maxOutput})
 	})
 }
 
 // run makes a model call: rate limits, reservation, log, provider, settlement. Settling the
 // log entry ends the reservation; the end of the response frees the slot in flight.
-func (g *Gateway) run(ctx context.Context, c Call, r *request, targets []target, send sendFunc) (*Response, error) {
+func (g *snapshot) run(ctx context.Context, c Call, r *request, targets []target, send sendFunc) (*Response, error) {
 	ticket, err := g.checkRateLimit(c, r, targets[0])
 	if err != nil {
 		return nil, err
@@ -216,7 +200,7 @@ func (g *Gateway) run(ctx context.Context, c Call, r *request, targets []target,
 }
 
 // checkRateLimit counts the call against the limits of its key and the key's ancestors.
-func (g *Gateway) checkRateLimit(c Call, r *request, t target) (*limits.Ticket, error) {
+func (g *snapshot) checkRateLimit(c Call, r *request, t target) (*limits.Ticket, error) {
 	p := c.Principal
 	subjects := []limits.Subject{{ID: p.KeyID, Limits: g.limitsOf(c, p.RateLimit)}}
 	for _, a := range p.Ancestors {
@@ -235,7 +219,7 @@ func (g *Gateway) checkRateLimit(c Call, r *request, t target) (*limits.Ticket, 
 }
 
 // limitsOf returns the limits of a key, whose own rate limit may be nil.
-func (g *Gateway) limitsOf(c Call, own *int64) limits.Limits {
+func (g *snapshot) limitsOf(c Call, own *int64) limits.Limits {
 	l := g.Rates.Live
 	if c.Principal.Environment == accounts.Test {
 		l = g.Rates.Test
@@ -252,7 +236,7 @@ func (g *Gateway) limitsOf(c Call, own *int64) limits.Limits {
 // CheckRateLimit counts a request that creates a job or a run against the key's limits. It
 // takes no slot in flight.
 func (g *Gateway) CheckRateLimit(c Call) error {
-	ticket, err := g.checkRateLimit(c, &request{}, target{offer: &catalog.Offer{}})
+	ticket, err := g.current.Load().checkRateLimit(c, &request{}, target{offer: &catalog.Offer{}})
 	if err != nil {
 		return err
 	}
@@ -264,4 +248,4 @@ func (g *Gateway) CheckRateLimit(c Call) error {
 func (g *Gateway) InFlight() int64 { return g.inFlight.Load() }
 
 // CatalogDate returns the date of the model catalog.
-func (g *Gateway) CatalogDate() time.Time { return g.Catalog.AsOf }
+func (g *Gateway) CatalogDate() time.Time { return g.current.Load().Catalog.AsOf }

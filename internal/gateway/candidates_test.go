@@ -44,8 +44,8 @@ func TestAnyModelProviderOnlyGetsUnlistedModels(t *testing.T) {
 func TestCoolingModelIsTriedLast(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t, []providers.Provider{newFake("acme", respond(1, 1))}, tieredSupplier())
-	r.routes = map[string][]string{"mine": {"dear", "cheap"}}
-	r.health.get(modelKey{"acme", "dear"}, time.Now).recordFailure(&providers.Failure{Kind: providers.KindRateLimited, RetryAfter: time.Minute}, time.Now())
+	r.current.Load().routes = map[string][]string{"mine": {"dear", "cheap"}}
+	r.current.Load().health.get(modelKey{"acme", "dear"}, time.Now).recordFailure(&providers.Failure{Kind: providers.KindRateLimited, RetryAfter: time.Minute}, time.Now())
 	for _, body := range []string{`{"model":"dear","models":["cheap"]}`, `{"model":"route/mine"}`} {
 		if got, err := r.routedModels(body); err != nil || !slices.Equal(got, []string{"acme/cheap", "acme/dear"}) {
 			t.Errorf("%s tries %v (%v)", body, got, err)
@@ -68,7 +68,7 @@ func TestAutoChoosesGeneralPurposeModels(t *testing.T) {
 		}
 	}
 	for _, kind := range []catalog.Kind{catalog.Image, catalog.Speech, catalog.Embedding} {
-		if len(table.candidates[candidateKey{accounts.Test, kind}]) == 0 {
+		if len(table.current.Load().candidates[candidateKey{accounts.Test, kind}]) == 0 {
 			t.Errorf("no candidate of kind %q", kind)
 		}
 	}
@@ -84,7 +84,7 @@ func TestAutoChoosesGeneralPurposeModels(t *testing.T) {
 	}
 	google := newFixture(t, []providers.Provider{newFake("gemini", respond(1, 1))}, catalog.Supplier{Table: "gemini"})
 	for kind, no := range map[catalog.Kind]string{catalog.Image: "deep-research", catalog.Embedding: "flash"} {
-		for _, one := range google.candidates[candidateKey{accounts.Test, kind}] {
+		for _, one := range google.current.Load().candidates[candidateKey{accounts.Test, kind}] {
 			if strings.Contains(one.offer.ID, no) {
 				t.Errorf("%s is a candidate of kind %q", one.offer.ID, kind)
 			}
@@ -109,8 +109,8 @@ func TestAutoNeverFallsBackToSnapshotOfSameModel(t *testing.T) {
 	r := newFixture(t, []providers.Provider{newFake("openai", respond(1, 1))}, catalog.Supplier{Table: "openai"})
 	for _, kind := range callableKinds {
 		for _, env := range []accounts.Environment{accounts.Live, accounts.Test} {
-			for _, one := range r.candidates[candidateKey{env, kind}] {
-				for _, other := range r.candidates[candidateKey{env, kind}] {
+			for _, one := range r.current.Load().candidates[candidateKey{env, kind}] {
+				for _, other := range r.current.Load().candidates[candidateKey{env, kind}] {
 					if stamp, ok := strings.CutPrefix(one.offer.ID, other.offer.ID+"-20"); ok && strings.Trim(stamp, "0123456789-") == "" {
 						t.Errorf("%s: %s is a candidate next to %s", env, one.offer.ID, other.offer.ID)
 					}
@@ -119,7 +119,7 @@ func TestAutoNeverFallsBackToSnapshotOfSameModel(t *testing.T) {
 		}
 	}
 	own := newFixture(t, []providers.Provider{newFake("mine", respond(1, 1))}, catalog.Supplier{Table: "openai", Models: []catalog.ListedModel{{ID: "gpt-4o"}, {ID: "gpt-4o-2024-11-20"}}})
-	if got := own.candidates[candidateKey{accounts.Live, catalog.Chat}]; len(got) != 2 {
+	if got := own.current.Load().candidates[candidateKey{accounts.Live, catalog.Chat}]; len(got) != 2 {
 		t.Errorf("got %d candidates of 2 that the operator lists", len(got))
 	}
 }
@@ -127,7 +127,7 @@ func TestAutoNeverFallsBackToSnapshotOfSameModel(t *testing.T) {
 func TestAutoChoosesSameModelForTestAndLiveKeys(t *testing.T) {
 	t.Parallel()
 	chosen := func(r *fixture, env accounts.Environment, name string) string {
-		list, err := r.route(env, []string{name}, catalog.Chat, &request{})
+		list, err := r.current.Load().route(env, []string{name}, catalog.Chat, &request{})
 		if err != nil || len(list) == 0 {
 			t.Fatal(list, err)
 		}
@@ -140,7 +140,7 @@ func TestAutoChoosesSameModelForTestAndLiveKeys(t *testing.T) {
 			t.Errorf("%s is %s for live keys and %s for test keys", name, liveModel, testModel)
 		}
 		for what, r := range map[string]*fixture{"no provider": newFixture(t, nil), "only an unknown model": unknown} {
-			if provider := r.Catalog.Lookup(chosen(r, accounts.Test, name)).Provider; !slices.Contains(mainProviders, provider) {
+			if provider := r.current.Load().Catalog.Lookup(chosen(r, accounts.Test, name)).Provider; !slices.Contains(mainProviders, provider) {
 				t.Errorf("%s: %s is a model of %s", what, name, provider)
 			}
 		}

@@ -18,11 +18,12 @@ func (g *Gateway) Embeddings(ctx context.Context, c Call) (*Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	targets, err := g.route(c.Principal.Environment, r.models, catalog.Embedding, r)
+	s := g.current.Load()
+	targets, err := s.route(c.Principal.Environment, r.models, catalog.Embedding, r)
 	if err != nil {
 		return nil, err
 	}
-	return g.run(ctx, c, r, targets, func(ctx context.Context, t target, _ int64) (*providers.Response, error) {
+	return s.run(ctx, c, r, targets, func(ctx context.Context, t target, _ int64) (*providers.Response, error) {
 		return t.provider.(embedder).Embeddings(ctx, t.offer.Upstream, r.body)
 	})
 }

@@ -111,13 +111,12 @@ func (r *fixture) withProviders(t testing.TB, list []providers.Provider, supplie
 		seen = nil
 		return all
 	}
-	other.Gateway = New(Options{Catalog: table.(*catalog.Catalog), Simulator: simulator.New(simulator.Options{}), Upstreams: upstreams, Leases: r.leases,
-		Budgets: other.budgets, Limiter: r.limits, Rates: Rates{Live: oneSlot, Test: oneSlot}, DefaultMaxOutput: 16_384, Now: time.Now,
+	other.Gateway = New(Options{Simulator: simulator.New(simulator.Options{}), Leases: r.leases, Budgets: other.budgets, Limiter: r.limits, Now: time.Now,
 		Observe: func(o Observation) {
 			mu.Lock()
 			defer mu.Unlock()
 			seen = append(seen, o)
-		}})
+		}}, Settings{Catalog: table.(*catalog.Catalog), Upstreams: upstreams, Rates: Rates{Live: oneSlot, Test: oneSlot}, DefaultMaxOutput: 16_384})
 	other.pauses = new([]time.Duration)
 	other.sleep = func(_ context.Context, d time.Duration) { *other.pauses = append(*other.pauses, d) }
 	return &other

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -116,6 +117,22 @@ func (t *healthTable) get(key modelKey, now func() time.Time) *health {
 		t.unlisted[key] = h
 	}
 	return h
+}
+
+// keep takes over the health of models of these providers.
+func (t *healthTable) keep(before *healthTable, providers []string) {
+	for key, h := range before.listed {
+		if t.listed[key] != nil && slices.Contains(providers, key.provider) {
+			t.listed[key] = h
+		}
+	}
+	before.mu.Lock()
+	defer before.mu.Unlock()
+	for key, h := range before.unlisted {
+		if t.listed[key] == nil && slices.Contains(providers, key.provider) {
+			t.unlisted[key] = h
+		}
+	}
 }
 
 // evict drops the unlisted models that are not cooling down, or all if all are.

@@ -124,7 +124,8 @@ func (g *Gateway) Images(ctx context.Context, c Call, in ImageInput) (*Response,
 	if len(r.models) == 0 {
 		r.models = []string{Auto}
 	}
-	targets, err := g.imageTargets(c.Principal.Environment, r, len(in.Sources) > 0)
+	s := g.current.Load()
+	targets, err := s.imageTargets(c.Principal.Environment, r, len(in.Sources) > 0)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -132,7 +133,7 @@ func (g *Gateway) Images(ctx context.Context, c Call, in ImageInput) (*Response,
 	if in.Store != nil {
 		r.store = func(ctx context.Context) error { return in.Store(ctx, images) }
 	}
-	response, err := g.run(ctx, c, r, targets, func(ctx context.Context, t target, _ int64) (*providers.Response, error) {
+	response, err := s.run(ctx, c, r, targets, func(ctx context.Context, t target, _ int64) (*providers.Response, error) {
 		var err error
 		if images, err = t.provider.(providers.ImageGenerator).Images(ctx, &providers.ImageRequest{Model: t.offer.Upstream, Body: r.body, Sources: in.Sources, Mask: in.Mask}); err != nil {
 			return nil, err
@@ -147,7 +148,7 @@ func (g *Gateway) Images(ctx context.Context, c Call, in ImageInput) (*Response,
 
 // imageTargets returns the targets of an image request. Edits need a model with vision; if none
 // is known to have it, any may try.
-func (g *Gateway) imageTargets(env accounts.Environment, r *request, edit bool) ([]target, error) {
+func (g *snapshot) imageTargets(env accounts.Environment, r *request, edit bool) ([]target, error) {
 	r.needs.vision = edit
 	targets, err := g.route(env, r.models, catalog.Image, r)
 	if err != nil && edit {

@@ -54,11 +54,12 @@ type Quote struct {
 
 // Quote returns the maximum cost of units at any of the models. Without models the router chooses.
 func (g *Gateway) Quote(env accounts.Environment, models []string, kind catalog.Kind, u catalog.Units) (*Quote, error) {
-	targets, err := g.jobTargets(env, models, kind)
+	s := g.current.Load()
+	targets, err := s.jobTargets(env, models, kind)
 	if err != nil {
 		return nil, err
 	}
-	q := &Quote{Model: targets[0].offer.ID, PriceVersion: g.Catalog.PriceVersion()}
+	q := &Quote{Model: targets[0].offer.ID, PriceVersion: s.Catalog.PriceVersion()}
 	for _, t := range targets {
 		q.MaxCost = max(q.MaxCost, t.maxUnitCost(u))
 	}
@@ -86,7 +87,7 @@ func (g *Gateway) Reserve(ctx context.Context, c Call, q Quote, now time.Time) (
 
 const defaultVideoModel = "sora-2"
 
-func (g *Gateway) jobTargets(env accounts.Environment, models []string, kind catalog.Kind) ([]target, error) {
+func (g *snapshot) jobTargets(env accounts.Environment, models []string, kind catalog.Kind) ([]target, error) {
 	if len(models) > 0 {
 		return g.route(env, models, kind, &request{models: models})
 	}
@@ -104,10 +105,17 @@ type Generated struct {
 	Model    string
 	Provider string
 	Cost     credits.Micro
+
+	offer *catalog.Offer
+}
+
+// SpeechCost returns the cost of generated speech, at the prices with which it was generated.
+func (by Generated) SpeechCost(u providers.Usage) credits.Micro {
+	return by.offer.Cost(unitsOf(clampUsage(u)))
 }
 
 // generate tries one target after the other, each once: the job's own retries come later.
-func (g *Gateway) generate(env accounts.Environment, models []string, kind catalog.Kind, send func(t target) (providers.Usage, error)) (Generated, error) {
+func (g *snapshot) generate(env accounts.Environment, models []string, kind catalog.Kind, send func(t target) (providers.Usage, error)) (Generated, error) {
 	targets, err := g.jobTargets(env, models, kind)
 	if err != nil {
 		return Generated{}, err
@@ -117,7 +125,7 @@ func (g *Gateway) generate(env accounts.Environment, models []string, kind catal
 		var used providers.Usage
 		if used, err = send(t); err == nil {
 			t.health.recordSuccess(started)
-			return Generated{t.offer.ID, t.provider.Name(), t.offer.Cost(unitsOf(clampUsage(t.withImageTokens(used))))}, nil
+			return Generated{t.offer.ID, t.provider.Name(), t.offer.Cost(unitsOf(clampUsage(t.withImageTokens(used)))), t.offer}, nil
 		}
 		var f *providers.Failure
 		if !errors.As(err, &f) || errors.Is(err, context.Canceled) {
@@ -138,7 +146,7 @@ func (g *Gateway) generate(env accounts.Environment, models []string, kind catal
 // GenerateImages generates images for a job.
 func (g *Gateway) GenerateImages(ctx context.Context, env accounts.Environment, models []string, req providers.ImageRequest) (*providers.ImageResult, Generated, error) {
 	var images *providers.ImageResult
-	by, err := g.generate(env, models, catalog.Image, func(t target) (u providers.Usage, err error) {
+	by, err := g.current.Load().generate(env, models, catalog.Image, func(t target) (u providers.Usage, err error) {
 		req.Model = t.offer.Upstream
 		if images, err = t.provider.(providers.ImageGenerator).Images(ctx, &req); err != nil {
 			return u, err
@@ -152,7 +160,7 @@ func (g *Gateway) GenerateImages(ctx context.Context, env accounts.Environment, 
 // once the duration is known.
 func (g *Gateway) GenerateSpeech(ctx context.Context, env accounts.Environment, models []string, req providers.SpeechRequest) (*providers.Content, Generated, error) {
 	var content *providers.Content
-	by, err := g.generate(env, models, catalog.Speech, func(t target) (u providers.Usage, err error) {
+	by, err := g.current.Load().generate(env, models, catalog.Speech, func(t target) (u providers.Usage, err error) {
 		req.Model = t.offer.Upstream
 		content, err = t.provider.(providers.SpeechGenerator).Speech(ctx, &req)
 		return providers.Usage{}, err
@@ -160,19 +168,9 @@ func (g *Gateway) GenerateSpeech(ctx context.Context, env accounts.Environment, 
 	return content, by, err
 }
 
-// SpeechCost returns the cost of generated speech.
-func (g *Gateway) SpeechCost(env accounts.Environment, by Generated, u providers.Usage) credits.Micro {
-	for _, t := range g.targetsFor(env, by.Model, catalog.Speech) {
-		if t.provider.Name() == by.Provider {
-			return t.offer.Cost(unitsOf(clampUsage(u)))
-		}
-	}
-	return 0 // the model was removed from the configuration
-}
-
 // StartVideo starts rendering a video and returns its ID at the provider.
 func (g *Gateway) StartVideo(ctx context.Context, env accounts.Environment, models []string, req providers.VideoRequest) (id string, by Generated, err error) {
-	by, err = g.generate(env, models, catalog.Video, func(t target) (u providers.Usage, err error) {
+	by, err = g.current.Load().generate(env, models, catalog.Video, func(t target) (u providers.Usage, err error) {
 		req.Model = t.offer.Upstream
 		id, err = t.provider.(providers.VideoGenerator).StartVideo(ctx, &req)
 		return providers.Usage{Milliseconds: int64(req.Seconds) * 1000}, err
@@ -187,7 +185,7 @@ func (g *Gateway) VideoProvider(env accounts.Environment, name string) (provider
 			return v, nil
 		}
 	}
-	for _, u := range g.Upstreams {
+	for _, u := range g.current.Load().Upstreams {
 		if v, ok := u.Provider.(providers.VideoGenerator); ok && u.Provider.Name() == name {
 			return v, nil
 		}

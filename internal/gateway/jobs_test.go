@@ -121,7 +121,7 @@ func TestJobFailureCoolsDownProvider(t *testing.T) {
 	if _, _, err := r.GenerateImages(t.Context(), accounts.Live, []string{"pic"}, providers.ImageRequest{}); err == nil {
 		t.Fatal("it upstreamResponse")
 	}
-	targets, err := r.jobTargets(accounts.Live, []string{"pic"}, catalog.Image)
+	targets, err := r.current.Load().jobTargets(accounts.Live, []string{"pic"}, catalog.Image)
 	if err != nil || len(targets) != 1 || targets[0].health.rank(r.Now()) == 0 {
 		t.Errorf("not cooling down: %v", err)
 	}
@@ -140,7 +140,7 @@ func TestLocalFailureStopsJobWithoutCooldown(t *testing.T) {
 	if a.requests+b.requests != 4 {
 		t.Errorf("called %d and %d times, want 4 in all", a.requests, b.requests)
 	}
-	targets, err := r.jobTargets(accounts.Live, []string{"pic"}, catalog.Image)
+	targets, err := r.current.Load().jobTargets(accounts.Live, []string{"pic"}, catalog.Image)
 	if err != nil || len(targets) != 2 || targets[0].health.rank(r.Now())+targets[1].health.rank(r.Now()) != 0 {
 		t.Errorf("%+v (%v)", targets, err)
 	}

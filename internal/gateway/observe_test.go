@@ -76,9 +76,9 @@ func TestObservationIsDeferredAfterSlotIsFree(t *testing.T) {
 func TestInventedModelNamesAreNotKnown(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t, []providers.Provider{newFake("acme", respond(1, 1))}, tieredSupplier())
-	r.routes = map[string][]string{"mine": {"dear"}}
+	r.current.Load().routes = map[string][]string{"mine": {"dear"}}
 	for name, want := range map[string]bool{"auto": true, "auto:slowest": false, "route/mine": true, "route/yours": false, "cheap": true, "gpt-4o-mini": true, "invented": false} {
-		if r.isKnownName(name) != want {
+		if r.current.Load().isKnownName(name) != want {
 			t.Errorf("isKnownName(%q) = %t", name, !want)
 		}
 	}

@@ -25,7 +25,7 @@ const (
 // limit, within the model's. The server's limit leaves room for the input, because models with
 // a small context window reject a limit that doesn't fit next to it. The tokens of media are
 // not known well enough for that.
-func (g *Gateway) maxOutputFor(t target, r *request) int64 {
+func (g *snapshot) maxOutputFor(t target, r *request) int64 {
 	n := r.maxOutput
 	if n == 0 {
 		n = g.DefaultMaxOutput
@@ -48,7 +48,7 @@ func maxTokenCost(t target, input, output int64) credits.Micro {
 	return p.Cost(catalog.Tokens{Input: input, Output: output})
 }
 
-func (g *Gateway) maxCost(t target, r *request) credits.Micro {
+func (g *snapshot) maxCost(t target, r *request) credits.Micro {
 	if r.maxUnits != (catalog.Units{}) {
 		return t.maxUnitCost(r.maxUnits)
 	}
@@ -58,7 +58,7 @@ func (g *Gateway) maxCost(t target, r *request) credits.Micro {
 // reserve reserves the maximum cost of the call at the most expensive target, under every
 // budget that applies. If a budget has less left and the client set no limit, the output is
 // limited to what is left. It returns the limit of one choice, or 0 for none.
-func (g *Gateway) reserve(ctx context.Context, c Call, r *request, targets []target) (*spend.Reservation, int64, error) {
+func (g *snapshot) reserve(ctx context.Context, c Call, r *request, targets []target) (*spend.Reservation, int64, error) {
 	caps, err := g.caps(ctx, c)
 	if err != nil {
 		return nil, 0, err
@@ -114,7 +114,7 @@ func noteModel(c Call, model string) {
 // requestLess is the hint where no number of tokens applies.
 const requestLess = "request less"
 
-func (g *Gateway) reserveAmount(ctx context.Context, c Call, caps []spend.Cap, amount credits.Micro) (*spend.Reservation, error) {
+func (g *snapshot) reserveAmount(ctx context.Context, c Call, caps []spend.Cap, amount credits.Micro) (*spend.Reservation, error) {
 	if a := c.Allowance; a != nil && (a.Limit <= 0 || amount > a.Limit-a.Spent) { // 0 blocks free calls, too
 		return nil, &spend.Refusal{Account: spend.Account{Level: spend.Run}, Limit: a.Limit, Spent: a.Spent}
 	}

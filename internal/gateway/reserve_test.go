@@ -113,7 +113,7 @@ func TestOutputLimitIsClampedToModel(t *testing.T) {
 	t.Parallel()
 	p := newFake("one", respond(10, 5))
 	r := newFixture(t, []providers.Provider{p}, catalog.Supplier{Models: []catalog.ListedModel{{ID: "any", Price: dollars(1, 2)}, {ID: "window", Price: dollars(1, 2), ContextWindow: 8192}}})
-	r.budget, r.Gateway.Rates.Live = nil, limits.Limits{InFlight: 1}
+	r.budget, r.current.Load().Rates.Live = nil, limits.Limits{InFlight: 1}
 	for i, tt := range []struct {
 		model string
 		sent  int64
@@ -201,7 +201,7 @@ func TestFreeModelWithUnknownWindowGetsNoDefaultLimit(t *testing.T) {
 		{`{"model":"plain","messages":[]}`, 0},
 		{`{"model":"plain","messages":[],"max_tokens":100}`, 100},
 		{`{"model":"known","messages":[]}`, 4096 - estimateTokens(int64(len(`{"model":"known","messages":[]}`))+frameTokens)},
-		{`{"model":"paid","messages":[]}`, r.DefaultMaxOutput},
+		{`{"model":"paid","messages":[]}`, r.current.Load().DefaultMaxOutput},
 	} {
 		if out := r.chat(tt.body); out.err != nil {
 			t.Fatalf("%s: %v", tt.body, out.err)

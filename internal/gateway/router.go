@@ -13,12 +13,6 @@ import (
 	"turnpike/internal/providers"
 )
 
-// Upstream is a configured provider. The catalog has a supplier of the same name.
-type Upstream struct {
-	Provider providers.Provider
-	Weight   int // relative to other providers of the same model
-}
-
 type target struct {
 	provider providers.Provider
 	offer    *catalog.Offer
@@ -38,7 +32,7 @@ const (
 // RouterValues returns the names that the router accepts in addition to models.
 func (g *Gateway) RouterValues() []string {
 	list := []string{Auto, AutoCheapest, AutoFastest, AutoStrongest}
-	for _, name := range g.routeNames {
+	for _, name := range g.current.Load().routeNames {
 		list = append(list, routePrefix+name)
 	}
 	return list
@@ -47,7 +41,7 @@ func (g *Gateway) RouterValues() []string {
 // autoTargets is how many models an auto name resolves to: the best one and its fallbacks.
 const autoTargets = 3
 
-func (g *Gateway) route(env accounts.Environment, names []string, kind catalog.Kind, r *request) ([]target, error) {
+func (g *snapshot) route(env accounts.Environment, names []string, kind catalog.Kind, r *request) ([]target, error) {
 	if env == accounts.Live && !slices.ContainsFunc(g.Upstreams, func(u Upstream) bool { return supportsKind(u.Provider, kind) }) {
 		return nil, fault.New(fault.NoProvider, "This server has no %s provider, so live keys cannot make this request. Test keys (tp_test_…) use the simulator.", kindLabels[kind])
 	}
@@ -91,7 +85,7 @@ func (g *Gateway) route(env accounts.Environment, names []string, kind catalog.K
 }
 
 // isKnownName reports whether a name belongs to the router, the catalog or the operator.
-func (g *Gateway) isKnownName(name string) bool {
+func (g *snapshot) isKnownName(name string) bool {
 	if route, ok := strings.CutPrefix(name, routePrefix); ok {
 		return g.routes[route] != nil
 	}
@@ -117,7 +111,7 @@ func isAuto(name string) bool {
 	return name == Auto || name == AutoCheapest || name == AutoFastest || name == AutoStrongest
 }
 
-func (g *Gateway) expandRoutes(names []string) []string {
+func (g *snapshot) expandRoutes(names []string) []string {
 	if !slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, routePrefix) }) {
 		return names
 	}
@@ -133,7 +127,7 @@ func (g *Gateway) expandRoutes(names []string) []string {
 }
 
 // targetsFor returns the providers that list the model or, if none does, those that accept any name.
-func (g *Gateway) targetsFor(env accounts.Environment, name string, kind catalog.Kind) (list []target) {
+func (g *snapshot) targetsFor(env accounts.Environment, name string, kind catalog.Kind) (list []target) {
 	if env == accounts.Test {
 		t, found := g.simulated[name]
 		if !found {
@@ -172,29 +166,8 @@ func (g *Gateway) targetsFor(env accounts.Environment, name string, kind catalog
 	return unlisted
 }
 
-func (g *Gateway) simulate(m *catalog.Model) target {
+func (g *snapshot) simulate(m *catalog.Model) target {
 	return target{provider: g.Simulator, offer: &catalog.Offer{Model: *m, Upstream: m.ID}, health: &health{}}
-}
-
-// precompute builds what never changes: the simulated models, the health of listed models, and
-// the candidates of the auto names.
-func (g *Gateway) precompute() {
-	g.simulated = map[string]target{}
-	for _, m := range g.Catalog.Distinct(callableKinds...) {
-		g.simulated[m.ID] = g.simulate(m)
-	}
-	g.health = healthTable{listed: map[modelKey]*health{}, unlisted: map[modelKey]*health{}}
-	for _, u := range g.Upstreams {
-		for _, o := range g.Catalog.Offers(u.Provider.Name()) {
-			g.health.listed[modelKey{u.Provider.Name(), o.ID}] = &health{listed: true}
-		}
-	}
-	g.candidates = map[candidateKey][]target{}
-	for _, kind := range callableKinds {
-		live := g.selectCandidates(accounts.Live, kind, g.callableIDs(accounts.Live, kind))
-		g.candidates[candidateKey{accounts.Live, kind}] = live
-		g.candidates[candidateKey{accounts.Test, kind}] = g.selectCandidates(accounts.Test, kind, g.testCandidateIDs(kind, live))
-	}
 }
 
 // mainProviders have most of the catalog's models in common use.
@@ -203,7 +176,7 @@ var mainProviders = []string{"openai", "anthropic", "gemini"}
 // testCandidateIDs returns the models that auto names choose from for test keys: the same as for
 // live keys or, if no provider is configured yet, those of the main providers. The median of
 // the whole catalog would be an outdated model.
-func (g *Gateway) testCandidateIDs(kind catalog.Kind, live []target) (ids []string) {
+func (g *snapshot) testCandidateIDs(kind catalog.Kind, live []target) (ids []string) {
 	for _, t := range live {
 		if _, ok := g.simulated[t.offer.ID]; ok && !slices.Contains(ids, t.offer.ID) {
 			ids = append(ids, t.offer.ID)
@@ -228,7 +201,7 @@ type candidateKey struct {
 // selectCandidates returns the models that auto names choose from, cheapest first: priced, not
 // deprecated and for general use. Snapshots are left out, because a model would fall back to
 // itself, and so are old models if there are newer ones, whose price says more about their strength.
-func (g *Gateway) selectCandidates(env accounts.Environment, kind catalog.Kind, ids []string) (all []target) {
+func (g *snapshot) selectCandidates(env accounts.Environment, kind catalog.Kind, ids []string) (all []target) {
 	for _, id := range ids {
 		for _, t := range g.targetsFor(env, id, kind) {
 			if t.offer.Priced && t.offer.Kind == kind && t.offer.Deprecated.IsZero() && (t.offer.Listed || !t.offer.SpecialPurpose()) {
@@ -276,7 +249,7 @@ func (t target) canServe(r *request) bool {
 }
 
 // auto returns the best models that support the request. Targets that cool down come last.
-func (g *Gateway) auto(env accounts.Environment, name string, kind catalog.Kind, r *request) []target {
+func (g *snapshot) auto(env accounts.Environment, name string, kind catalog.Kind, r *request) []target {
 	var able []target
 	for _, t := range g.candidates[candidateKey{env, kind}] {
 		if t.canServe(r) {
@@ -333,7 +306,7 @@ func ranking(name string, all []target) func(a, b target) int {
 
 // shuffleByWeight draws a random order of a model's providers by their weights. Targets that
 // cool down come last.
-func (g *Gateway) shuffleByWeight(list []target) []target {
+func (g *snapshot) shuffleByWeight(list []target) []target {
 	if len(list) < 2 {
 		return list
 	}
@@ -348,7 +321,7 @@ func (g *Gateway) shuffleByWeight(list []target) []target {
 	return list
 }
 
-func (g *Gateway) callableIDs(env accounts.Environment, kinds ...catalog.Kind) []string {
+func (g *snapshot) callableIDs(env accounts.Environment, kinds ...catalog.Kind) []string {
 	var out []string
 	if env == accounts.Test {
 		for _, m := range g.Catalog.Distinct(kinds...) {
@@ -371,9 +344,10 @@ var callableKinds = []catalog.Kind{catalog.Chat, catalog.Embedding, catalog.Imag
 
 // Models returns the models that the principal can call, sorted by ID.
 func (g *Gateway) Models(p *access.Principal) []*catalog.Model {
+	s := g.current.Load()
 	var out []*catalog.Model
-	for _, id := range g.callableIDs(p.Environment, callableKinds...) {
-		if m := g.model(p.Environment, id); m != nil {
+	for _, id := range s.callableIDs(p.Environment, callableKinds...) {
+		if m := s.model(p.Environment, id); m != nil {
 			out = append(out, m)
 		}
 	}
@@ -382,7 +356,7 @@ func (g *Gateway) Models(p *access.Principal) []*catalog.Model {
 
 // model returns a model as the first of its providers offers it. Models that the catalog
 // doesn't know are not listed, although they may be callable.
-func (g *Gateway) model(env accounts.Environment, id string) *catalog.Model {
+func (g *snapshot) model(env accounts.Environment, id string) *catalog.Model {
 	for _, kind := range callableKinds {
 		for _, t := range g.targetsFor(env, id, kind) {
 			if t.offer.Priced && !t.offer.AnyName {
@@ -395,7 +369,7 @@ func (g *Gateway) model(env accounts.Environment, id string) *catalog.Model {
 
 // Model returns one of the models.
 func (g *Gateway) Model(p *access.Principal, id string) (*catalog.Model, error) {
-	if m := g.model(p.Environment, id); m != nil {
+	if m := g.current.Load().model(p.Environment, id); m != nil {
 		return m, nil
 	}
 	return nil, modelNotFound("", id)

@@ -19,7 +19,7 @@ func (r *fixture) routedModels(body string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := r.route(r.env, req.models, catalog.Chat, req)
+	list, err := r.current.Load().route(r.env, req.models, catalog.Chat, req)
 	var out []string
 	for _, t := range list {
 		out = append(out, t.provider.Name()+"/"+t.offer.ID)
@@ -43,7 +43,7 @@ func tieredSupplier() catalog.Supplier {
 func TestRouterResolvesNamesAndCapabilities(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t, []providers.Provider{newFake("acme", respond(1, 1))}, tieredSupplier())
-	r.routes = map[string][]string{"mine": {"priceless", "dear", "cheap"}, "auto": {"auto:cheapest", "dear"}}
+	r.current.Load().routes = map[string][]string{"mine": {"priceless", "dear", "cheap"}, "auto": {"auto:cheapest", "dear"}}
 	const (
 		image = `,"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://x/y.png"}}]}]`
 		sound = `,"messages":[{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"AAAA","format":"wav"}}]}]`
@@ -105,7 +105,7 @@ func TestAutoPrefersMedianFastestAndHealthy(t *testing.T) {
 		}
 		return got[0]
 	}
-	at := func(model string) *health { return r.health.get(modelKey{"acme", model}, time.Now) }
+	at := func(model string) *health { return r.current.Load().health.get(modelKey{"acme", model}, time.Now) }
 	if got := first(Auto); got != "acme/middle" {
 		t.Errorf("auto is %s, want acme/middle", got)
 	}
@@ -127,7 +127,7 @@ func TestAutoPrefersMedianFastestAndHealthy(t *testing.T) {
 func TestWeightsDistributeCalls(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t, []providers.Provider{newFake("one", respond(1, 1)), newFake("three", respond(1, 1))})
-	r.Upstreams[1].Weight = 3
+	r.current.Load().Upstreams[1].Weight = 3
 	n := 0
 	for range 4000 {
 		got, err := r.routedModels(plainBody)
@@ -141,7 +141,7 @@ func TestWeightsDistributeCalls(t *testing.T) {
 	if n < 2850 || n > 3150 { // five standard deviations
 		t.Errorf("weight 3 of 4 got %d of 4000, want about 3000", n)
 	}
-	r.health.get(modelKey{"three", "small"}, time.Now).recordFailure(&providers.Failure{Kind: providers.KindAuth}, time.Now())
+	r.current.Load().health.get(modelKey{"three", "small"}, time.Now).recordFailure(&providers.Failure{Kind: providers.KindAuth}, time.Now())
 	for range 50 {
 		if got, _ := r.routedModels(plainBody); got[0] != "one/small" {
 			t.Fatal("a cooling provider comes first")

@@ -76,7 +76,7 @@ func TestRunStepIsLimitedToRemainingAllowance(t *testing.T) {
 func TestRunStepsCountTokensButNotRequests(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t, []providers.Provider{newFake("one", respond(10, 5))})
-	r.Gateway.Rates.Live = limits.Limits{RequestsPerMinute: 1, TokensPerMinute: 200, InFlight: 9}
+	r.current.Load().Rates.Live = limits.Limits{RequestsPerMinute: 1, TokensPerMinute: 200, InFlight: 9}
 	for range 3 {
 		if out := r.runStep(plainBody, credits.Credit*9, 0); out.err != nil {
 			t.Fatal(out.err)

@@ -127,13 +127,14 @@ func (g *Gateway) Speech(ctx context.Context, c Call) (*Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	targets, err := g.route(c.Principal.Environment, r.models, catalog.Speech, r)
+	s := g.current.Load()
+	targets, err := s.route(c.Principal.Environment, r.models, catalog.Speech, r)
 	if err != nil {
 		return nil, err
 	}
 	n := r.maxUnits.Characters
 	used := providers.Usage{InputTokens: estimateTokens(int64(len(text.Input))), Characters: n, Milliseconds: n * 1000 / charactersPerSecond}
-	return g.run(ctx, c, r, targets, func(ctx context.Context, t target, _ int64) (*providers.Response, error) {
+	return s.run(ctx, c, r, targets, func(ctx context.Context, t target, _ int64) (*providers.Response, error) {
 		req := *text
 		req.Model = t.offer.Upstream
 		content, err := t.provider.(providers.SpeechGenerator).Speech(ctx, &req)

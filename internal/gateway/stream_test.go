@@ -147,7 +147,7 @@ func TestEmptyStreamIsAProviderFailure(t *testing.T) {
 		t.Errorf("got %+v", out)
 	}
 	r := newFixture(t, []providers.Provider{empty, good})
-	r.Upstreams[0].Weight = 1 << 40
+	r.current.Load().Upstreams[0].Weight = 1 << 40
 	if out := r.chat(streamBody); out.err != nil || out.Provider != "good" {
 		t.Errorf("got %+v", out)
 	}

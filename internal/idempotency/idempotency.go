@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"turnpike/internal/accounts"
@@ -69,7 +70,7 @@ type Answer struct {
 type Store struct {
 	// Max limits the stored responses per account; 0 means unlimited. Set it
 	// before the store is used.
-	Max int64
+	Max atomic.Int64
 
 	ring *keyring.Ring
 	now  func() time.Time
@@ -144,7 +145,7 @@ func (s *Store) Remember(ctx context.Context, tx *db.Tx, r Request, a Answer) er
 		return err
 	}
 	// A response counts for at most an hour after it expires.
-	limit := accounts.ExpiringLimit{ID: "idempotency/" + r.Account, Max: s.Max, Granularity: time.Hour}
+	limit := accounts.ExpiringLimit{ID: "idempotency/" + r.Account, Max: s.Max.Load(), Granularity: time.Hour}
 	err = limit.Add(ctx, tx, now.Add(Kept), now)
 	if full, ok := errors.AsType[*accounts.LimitReachedError](err); ok {
 		f := fault.Param(fault.RateLimitExceeded, "Idempotency-Key", "This workspace has %d remembered responses to requests with an Idempotency-Key, which is the limit. Send the request without one, or retry after %s.",

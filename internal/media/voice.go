@@ -211,7 +211,7 @@ func (s *Service) workVoice(ctx context.Context, j *Job, t *task) *result {
 	out := taskOutput{Files: []outputFile{newOutputFile(f)}, Rate: format.Rate, Channels: format.Channels, PauseMS: piece.PauseMS,
 		Milliseconds: format.Duration(f.Bytes).Milliseconds()}
 	used := providers.Usage{Characters: int64(utf8.RuneCountInString(piece.Text)), Milliseconds: out.Milliseconds, InputTokens: int64(len(piece.Text)+3) / 4}
-	return &result{task: t, status: taskCompleted, output: out, cost: s.Gateway.SpeechCost(j.Environment, by, used), model: by.Model, provider: by.Provider}
+	return &result{task: t, status: taskCompleted, output: out, cost: by.SpeechCost(used), model: by.Model, provider: by.Provider}
 }
 
 // segmentsHolder is the holder of the pieces, which are deleted after stitching.

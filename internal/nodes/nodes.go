@@ -67,6 +67,7 @@ type Node struct {
 	evictions prometheus.Counter
 
 	mu          sync.Mutex
+	configHash  string
 	renewed     time.Time // start of the last stored heartbeat, by the monotonic clock
 	lastBeat    time.Time // the same by the now function
 	steadySince time.Time // the first heartbeat since the last interruption; zero after a failed one
@@ -75,8 +76,16 @@ type Node struct {
 // Join registers this process under a new ID.
 func Join(ctx context.Context, d *db.DB, now func() time.Time) (*Node, error) {
 	n := &Node{ID: ids.New(ids.Node), db: d, now: now, evicted: make(chan struct{}, 1), evictions: newEvictions()}
-	err := n.beat(ctx, "INSERT INTO nodes (id, started_at, seen_at) VALUES ($1, $2, $2)")
+	err := n.beat(ctx, "INSERT INTO nodes (id, started_at, seen_at, config_hash) VALUES ($1, $2, $2, $3)")
 	return n, db.Wrap(err, "register node")
+}
+
+// SetConfigHash sets the hash of the node's settings. The next heartbeat stores
+// it.
+func (n *Node) SetConfigHash(hash string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.configHash = hash
 }
 
 // Run stores heartbeats until ctx ends. It returns ErrEvicted if the node is
@@ -111,14 +120,17 @@ func (n *Node) Run(ctx context.Context) error {
 // Heartbeat renews the membership once. It returns ErrEvicted if the node is no
 // longer a member.
 func (n *Node) Heartbeat(ctx context.Context) error {
-	return n.beat(ctx, "UPDATE nodes SET seen_at = $2 WHERE id = $1")
+	return n.beat(ctx, "UPDATE nodes SET seen_at = $2, config_hash = $3 WHERE id = $1")
 }
 
 func (n *Node) beat(ctx context.Context, query string) error {
 	renewed, now := time.Now(), n.now()
+	n.mu.Lock()
+	configHash := n.configHash
+	n.mu.Unlock()
 	var rows int64
 	err := n.db.Write(ctx, func(tx *db.Tx) (err error) {
-		rows, err = tx.Exec(ctx, query, n.ID, n.db.At(now).UnixMicro())
+		rows, err = tx.Exec(ctx, query, n.ID, n.db.At(now).UnixMicro(), configHash)
 		return err
 	})
 	if err == nil && rows == 0 {
@@ -215,6 +227,23 @@ func (n *Node) steady() bool {
 // Members lists the nodes that haven't been evicted, including this one.
 func Members(ctx context.Context, q db.Querier) ([]string, error) {
 	return db.List(ctx, q, db.Value[string], "SELECT id FROM nodes")
+}
+
+// ConfigHashes returns the hashes of the settings of nodes with a recent
+// heartbeat, by node. A node of an older version has none.
+func ConfigHashes(ctx context.Context, q db.Querier, now time.Time) (map[string]string, error) {
+	hashes := map[string]string{}
+	_, err := db.List(ctx, q, func(row db.Row) (string, error) {
+		var id, hash string
+		if err := row.Scan(&id, &hash); err != nil {
+			return "", err
+		}
+		if hash != "" {
+			hashes[id] = hash
+		}
+		return id, nil
+	}, "SELECT id, config_hash FROM nodes WHERE seen_at > $1", now.Add(-staleAfter).UnixMicro())
+	return hashes, err
 }
 
 // Count returns the number of nodes with a recent heartbeat.

@@ -1,0 +1,157 @@
+package app
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"turnpike/internal/api"
+	"turnpike/internal/config"
+	"turnpike/internal/dashboard"
+	"turnpike/internal/gateway"
+)
+
+// ErrRejoining means that the settings can't be replaced, because the node has
+// been evicted and is joining the cluster again.
+var ErrRejoining = errors.New("the node is rejoining the cluster; retry in a few seconds")
+
+// Reloaded is the result of a reload.
+type Reloaded struct {
+	Applied []string `json:"applied"` // settings that have changed
+	Restart []string `json:"restart"` // settings that differ from the running ones and need a restart
+	Hash    string   `json:"hash"`    // of the settings in use
+}
+
+// reloading guards the configuration of later instances.
+type reloading struct {
+	mu     sync.Mutex
+	latest config.Config
+	failed atomic.Bool // the last reload
+}
+
+func (r *reloading) config() config.Config {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.latest
+}
+
+// Reload loads the configuration and applies the settings that can change while
+// the server runs. Requests in progress keep theirs. If anything is wrong, it
+// changes nothing.
+func (a *App) Reload(ctx context.Context, load func() (config.Config, error)) (out Reloaded, err error) {
+	r := a.reloading
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	defer func() { r.failed.Store(err != nil) }()
+	next, err := load()
+	if err != nil {
+		return out, err
+	}
+	merged, changes := r.latest.Reload(next)
+	if err := merged.Validate(); err != nil {
+		return out, errors.Join(errors.New("the new settings depend on others that need a restart"), err)
+	}
+	i := a.instance.Load()
+	if i == nil {
+		return out, ErrRejoining
+	}
+	prepared, err := i.prepare(merged)
+	if err != nil {
+		return out, err
+	}
+	if merged.TLS.Cert != "" {
+		renewed, err := loadCertificate(merged.TLS.Cert, merged.TLS.Key)
+		if err != nil {
+			return out, err
+		}
+		a.certificate.Store(renewed)
+	}
+	i.apply(prepared)
+	r.latest = merged
+	if err := i.node.Heartbeat(ctx); err != nil {
+		slog.Warn("failed to store the hash of the new configuration; the next heartbeat does", "error", err)
+	}
+	return Reloaded{Applied: notNil(changes.Applied), Restart: notNil(changes.Restart), Hash: prepared.hash}, nil
+}
+
+func notNil(names []string) []string { return append([]string{}, names...) }
+
+// settings are the settings that can change while an instance serves, in the
+// form of the components that use them.
+type settings struct {
+	gateway gateway.Settings
+	clients []providerClient
+	api     api.Settings
+	quotas  config.Limits
+	facts   dashboard.Facts
+	hash    string // of the whole configuration
+}
+
+// prepare converts the settings and changes nothing.
+func (i *instance) prepare(cfg config.Config) (*settings, error) {
+	models, err := LoadCatalog(cfg)
+	if err != nil {
+		return nil, err
+	}
+	var before []providerClient
+	if current := i.settings.Load(); current != nil {
+		before = current.clients
+	}
+	clients := providerClients(cfg, before)
+	hash := i.store.Ring.Hash(configKey + cfg.Canonical())
+	return &settings{
+		gateway: gateway.Settings{Catalog: models, Upstreams: upstreams(cfg, clients), Routes: routes(cfg), Rates: modelRates(cfg.Limits),
+			DefaultMaxOutput: int64(cfg.Gateway.DefaultMaxOutput), Strict: cfg.Audit.Strict},
+		clients: clients,
+		api:     api.Settings{Limits: requestLimits(cfg.Limits), Rates: requestRates(cfg.Limits)},
+		quotas:  cfg.Limits, facts: i.newFacts(cfg), hash: hex.EncodeToString(hash[:8]),
+	}, nil
+}
+
+// configKey separates the hash of the configuration from those of API keys.
+const configKey = "turnpike/config/v1\n"
+
+// apply replaces the settings of a running instance.
+func (i *instance) apply(s *settings) {
+	i.settings.Store(s)
+	i.gateway.Apply(s.gateway)
+	i.api.Apply(s.api)
+	i.setQuotas(s.quotas)
+	i.node.SetConfigHash(s.hash)
+}
+
+func (i *instance) setQuotas(l config.Limits) {
+	i.keys.Max.Store(int64(l.Keys))
+	i.tokens.Max.Store(int64(l.ScopedTokens))
+	i.idempotency.Max.Store(int64(l.IdempotencyRecords))
+	i.directory.NewPerDay.Store(int64(l.NewProjectsPerDay))
+}
+
+// configMetrics report the configuration in use.
+type configMetrics struct{ i *instance }
+
+var (
+	configInfo   = prometheus.NewDesc("turnpike_config_info", "Hash of this node's configuration. Nodes of a cluster must have the same.", []string{"hash"}, nil)
+	configFailed = prometheus.NewDesc("turnpike_config_reload_failed", "1 if the last reload failed and the old configuration is still in use.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (m configMetrics) Describe(to chan<- *prometheus.Desc) {
+	to <- configInfo
+	to <- configFailed
+}
+
+// Collect implements prometheus.Collector.
+func (m configMetrics) Collect(to chan<- prometheus.Metric) {
+	failed := 0.0
+	if m.i.reloading.failed.Load() {
+		failed = 1
+	}
+	to <- prometheus.MustNewConstMetric(configInfo, prometheus.GaugeValue, 1, m.i.settings.Load().hash)
+	to <- prometheus.MustNewConstMetric(configFailed, prometheus.GaugeValue, failed)
+}
