@@ -103,13 +103,16 @@ func (i *instance) prepare(cfg config.Config) (*settings, error) {
 		before = current.clients
 	}
 	clients := providerClients(cfg, before)
-	hash := i.store.Ring.Hash(configKey + cfg.Canonical())
+	sum := i.store.Ring.Hash(configKey + cfg.Canonical())
+	hash := hex.EncodeToString(sum[:8])
+	facts := i.newFacts(cfg)
+	facts.ConfigHash = hash
 	return &settings{
 		gateway: gateway.Settings{Catalog: models, Upstreams: upstreams(cfg, clients), Routes: routes(cfg), Rates: modelRates(cfg.Limits),
 			DefaultMaxOutput: int64(cfg.Gateway.DefaultMaxOutput), Strict: cfg.Audit.Strict},
 		clients: clients,
 		api:     api.Settings{Limits: requestLimits(cfg.Limits), Rates: requestRates(cfg.Limits)},
-		quotas:  cfg.Limits, facts: i.newFacts(cfg), hash: hex.EncodeToString(hash[:8]),
+		quotas:  cfg.Limits, facts: facts, hash: hash,
 	}, nil
 }
 

@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -205,10 +207,27 @@ func checkStorage(ctx context.Context, l config.Loaded) []finding {
 	add("nodes", err, fmt.Sprintf("%d running", n))
 	if d.Engine() != "sqlite" {
 		add("sessions", d.CheckSessions(ctx), "keep the timeout for idle transactions")
+		hashes, err := nodes.ConfigHashes(ctx, d, d.Now())
+		add("config", cmp.Or(err, configError(hashes)), "all running nodes have the same settings")
 		add("clock", clockError(d.ClockSkew()), "agrees with the database's clock")
 	}
 	out = append(out, checkFiles(ctx, l, n)...)
 	return append(out, checkBackups(ctx, l, d)...)
+}
+
+// configError reports nodes with different settings, by the hashes of their
+// settings.
+func configError(hashes map[string]string) error {
+	var parts []string
+	different := map[string]bool{}
+	for _, node := range slices.Sorted(maps.Keys(hashes)) {
+		parts = append(parts, node+" has "+hashes[node])
+		different[hashes[node]] = true
+	}
+	if len(different) < 2 {
+		return nil
+	}
+	return fmt.Errorf("the nodes have different settings (%s); give all of them the same settings, and reload or restart those with old ones", strings.Join(parts, ", "))
 }
 
 // writeError explains why a database that can be read accepts no writes.

@@ -195,3 +195,14 @@ func TestDoctorReportsALowLimitOfOpenFiles(t *testing.T) {
 		}
 	}
 }
+
+func TestDoctorReportsNodesWithDifferentSettings(t *testing.T) {
+	t.Parallel()
+	if err := configError(map[string]string{"nod_1": "aa", "nod_2": "aa"}); err != nil {
+		t.Errorf("equal settings: %v", err)
+	}
+	err := configError(map[string]string{"nod_1": "aa", "nod_2": "bb"})
+	if err == nil || !strings.Contains(err.Error(), "nod_1 has aa, nod_2 has bb") {
+		t.Errorf("got %v, want the nodes with their hashes", err)
+	}
+}

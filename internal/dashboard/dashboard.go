@@ -64,6 +64,7 @@ type SignInProvider struct {
 // Facts are the operator's settings that pages show.
 type Facts struct {
 	Version          string
+	ConfigHash       string          // of this node's settings
 	RetryAfter       []time.Duration // of webhooks
 	LogRetentionDays int
 	MailServer       string // host and port, or empty

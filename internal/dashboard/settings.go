@@ -14,6 +14,7 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/keyring"
 	"turnpike/internal/mail"
+	"turnpike/internal/nodes"
 	"turnpike/internal/web"
 )
 
@@ -25,6 +26,7 @@ type settingsData struct {
 	PublicURL  string
 	Schedule   string       // of webhook retries
 	Mails      []*mail.Mail // recent ones, for owners and admins
+	Differ     bool         // nodes have different settings
 }
 
 const lastMails = 10
@@ -37,8 +39,14 @@ func settingsPage(req *request) (*view, error) {
 	if req.problem != nil && req.R.PostForm.Has("rotation_grace") {
 		d.Strict = req.form("strict_projects") != ""
 	}
+	hashes, err := nodes.ConfigHashes(req.Context(), req.s.DB, req.s.DB.Now())
+	if err != nil {
+		return nil, err
+	}
+	for _, hash := range hashes {
+		d.Differ = d.Differ || hash != d.Facts.ConfigHash
+	}
 	if access.ManagesMembers(req.role) {
-		var err error
 		if d.Mails, err = mail.List(req.Context(), req.s.DB, req.workspace.ID, lastMails); err != nil {
 			return nil, err
 		}

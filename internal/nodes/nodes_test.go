@@ -3,6 +3,7 @@ package nodes
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -315,6 +316,24 @@ func TestOnlySteadyNodesEvict(t *testing.T) {
 					rt.Fatalf("node %d, steady for %v, evicted %d; want %d", i, n.steady, got, want)
 				}
 			}
+		}
+	})
+}
+
+func TestNodesReportTheHashOfTheirSettings(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		one, two, old := join(t, d, time.Now), join(t, d, time.Now), join(t, d, time.Now)
+		one.SetConfigHash("aa")
+		two.SetConfigHash("bb")
+		for _, n := range []*Node{one, two, old} {
+			if err := n.Heartbeat(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := ConfigHashes(t.Context(), d, d.Now())
+		if want := map[string]string{one.ID: "aa", two.ID: "bb"}; err != nil || !maps.Equal(got, want) {
+			t.Errorf("got %v (%v), want %v", got, err, want)
 		}
 	})
 }
