@@ -8,6 +8,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 TEST_TIMEOUT ?= 20m
 RACE_TIMEOUT ?= 60m
 CHAOS_TIMEOUT ?= 60m
+CHAOS_HA_TIMEOUT ?= 3h
 FUZZTIME ?= 20s
 PREFIX ?= /usr/local
 
@@ -66,6 +67,13 @@ screenshots: withpostgres ## take the screenshot of the README
 
 chaos: setup withpostgres ## run the long form of the crash tests
 	TURNPIKE_CHAOS=full $(TEST) -count=1 -timeout $(CHAOS_TIMEOUT) $(ARGS) ./test/chaos/... ./internal/spend
+
+.PHONY: chaos-ha
+chaos-ha: ## fail over a Patroni cluster under load (needs Debian packages; TURNPIKE_HA_ROUNDS=1 is the short form)
+	@scripts/setup.sh ha
+	go build -C test/chaos/s3 -o $(CURDIR)/bin/versitygw github.com/versity/versitygw/cmd/versitygw
+	go vet -tags chaosha ./test/chaos
+	TURNPIKE_TEST_S3=$(CURDIR)/bin/versitygw go test -vet=off -tags chaosha -count=1 -v -timeout $(CHAOS_HA_TIMEOUT) -run '^TestHighAvailability$$' $(ARGS) ./test/chaos
 
 bench: ## measure speed and memory, as docs/benchmarks.md reports them
 	go run ./test/bench $(ARGS)

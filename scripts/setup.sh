@@ -33,6 +33,12 @@ has_fonts() {
 	fc-list 2>/dev/null | grep -q 'Inter'
 }
 
+has_ha() {
+	for program in patroni etcd haproxy pgbouncer; do
+		PATH="$PATH:/usr/sbin" command -v "$program" >/dev/null 2>&1 || return 1
+	done
+}
+
 as_root() {
 	if [ "$(id -u)" = 0 ]; then
 		"$@"
@@ -62,6 +68,12 @@ install_postgres() {
 	apt_install postgresql
 	as_root mv -f "$conf.turnpike" "$conf"
 	trap - EXIT
+}
+
+# The packages start their services. In runlevel 1, they don't.
+install_ha() {
+	as_root env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends \
+		patroni python3-etcd etcd-server haproxy pgbouncer </dev/null
 }
 
 wants() {
@@ -98,6 +110,10 @@ if wants prometheus; then
 	command -v promtool >/dev/null 2>&1 || missing="$missing prometheus"
 fi
 
+if wants ha; then
+	has_ha || missing="$missing patroni"
+fi
+
 if [ -z "$missing" ]; then
 	exit 0
 fi
@@ -113,6 +129,7 @@ if may_install; then
 	case "$missing" in *fonts-inter*) apt_install fonts-inter ;; esac
 	case "$missing" in *prometheus*) apt_install prometheus ;; esac
 	case "$missing" in *postgresql*) install_postgres ;; esac
+	case "$missing" in *patroni*) install_ha ;; esac
 fi
 
 failed=
@@ -151,6 +168,11 @@ if wants prometheus && ! command -v promtool >/dev/null 2>&1; then
 	failed=1
 	echo "setup: the test of the alert rules needs promtool. Debian and Ubuntu: apt-get install prometheus;" \
 		"macOS: brew install prometheus." >&2
+fi
+if wants ha && ! has_ha; then
+	failed=1
+	echo "setup: make chaos-ha needs patroni, etcd, haproxy and pgbouncer. Debian:" \
+		"apt-get install patroni python3-etcd etcd-server haproxy pgbouncer." >&2
 fi
 if [ -n "$failed" ]; then
 	echo "setup: could not install them from here: that takes apt-get, and root or sudo without a password." >&2
