@@ -71,7 +71,7 @@ func TestParseErrorsNameTheField(t *testing.T) {
 		{`{"type":"mcp","server_url":"https://example.com"}`, "missing_parameter", "tools[0].server_label", "is required"},
 		{`{"type":"mcp","server_label":"a.b","server_url":"https://example.com"}`, "invalid_parameter", "tools[0].server_label", "letters"},
 		{`{"type":"mcp","server_label":"a"}`, "missing_parameter", "tools[0].server_url", "is required"},
-		{`{"type":"mcp","server_label":"a","server_url":"https://169.254.169.254/"}`, "invalid_parameter", "tools[0].server_url", "metadata"},
+		{`{"type":"mcp","server_label":"a","server_url":"https://169.254.169.254/"}`, "invalid_parameter", "tools[0].server_url", "link-local"},
 		{`{"type":"mcp","server_label":"a","command":"sh"}`, "unknown_parameter", "tools[0].command", "Unknown field"},
 		{mcp(`,"allowed_tools":[]`), "invalid_parameter", "tools[0].allowed_tools", "Omit it"},
 		{mcp(`,"allowed_tools":[""]`), "invalid_parameter", "tools[0].allowed_tools[0]", "1 to 256"},
