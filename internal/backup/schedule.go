@@ -67,13 +67,23 @@ func recordSuccess(ctx context.Context, d *db.DB, m *Manifest) error {
 	if err != nil {
 		return err
 	}
-	return d.Write(ctx, func(tx *db.Tx) error {
-		if _, err := tx.Exec(ctx, "DELETE FROM meta WHERE name = $1", failureRow); err != nil {
+	for attempt := 1; ; attempt++ {
+		err := d.Write(ctx, func(tx *db.Tx) error {
+			if _, err := tx.Exec(ctx, "DELETE FROM meta WHERE name = $1", failureRow); err != nil {
+				return err
+			}
+			return setMeta(ctx, tx, lastRow, string(text))
+		})
+		// A busy server on SQLite can keep another process from writing for seconds.
+		if !errors.Is(err, db.ErrUnavailable) || attempt == recordAttempts || ctx.Err() != nil {
 			return err
 		}
-		return setMeta(ctx, tx, lastRow, string(text))
-	})
+	}
 }
+
+// recordAttempts is how often the record of a backup is tried. Each try waits for
+// SQLite's lock.
+const recordAttempts = 6
 
 // Schedule makes backups at an interval. Of all nodes, one makes each.
 type Schedule struct {

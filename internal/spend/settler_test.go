@@ -210,12 +210,12 @@ func TestEvictedNodeChangesNoBalance(t *testing.T) {
 	o := newFixture(t, d, 1000*credits.Credit)
 	group := db.NewGroup(d)
 	log := audit.NewLog(group, o.node, o.settler.Settle)
-	open := func() *audit.Record {
-		intent := *o.entry(o.reserve(10*credits.Credit), 0)
+	open := func(r *Reservation) *audit.Record {
+		intent := *o.entry(r, 0)
 		intent.Status, intent.InputTokens, intent.OutputTokens, intent.UsageSource, intent.Settled = 0, nil, nil, "", false
 		return log.Open(intent)
 	}
-	before, idle := open(), o.reserve(credits.Credit)
+	before, idle, unlogged := open(o.reserve(10*credits.Credit)), o.reserve(credits.Credit), o.reserve(10*credits.Credit)
 	if err := before.Durable(5 * time.Second); err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +227,7 @@ func TestEvictedNodeChangesNoBalance(t *testing.T) {
 	if !o.node.LeaseValid() {
 		t.Fatal("the node notices by its clock, which this test must rule out")
 	}
-	after := open() // from a lease that is still in memory
+	after := open(unlogged)
 	if err := after.Durable(5 * time.Second); !errors.Is(err, nodes.ErrEvicted) {
 		t.Errorf("a call after the eviction: got %v, want ErrEvicted", err)
 	}

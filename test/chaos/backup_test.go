@@ -18,6 +18,7 @@ import (
 // restores it. Everything acknowledged before the start of the backup is there, a
 // corrupt byte is detected, and the restored server waits for its operator.
 func TestBackupUnderLoadHasEveryAcknowledgedRequest(t *testing.T) {
+	longOnly(t, "backup.TestBackupCanBeFetchedFromEveryLocation, backup.TestOneCorruptByteIsDetected")
 	t.Parallel()
 	clients, enough := 16, 300
 	if full {
