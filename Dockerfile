@@ -4,7 +4,8 @@ WORKDIR /src
 COPY . .
 ARG VERSION=dev
 ENV CGO_ENABLED=0 SOURCE_DATE_EPOCH=0
-RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+ENV GOCACHE=/cache/build GOMODCACHE=/cache/modules
+RUN --mount=type=cache,target=/cache \
     go build -C .dist -o /usr/local/bin/dist . && dist -version "$VERSION" -root /root-fs
 
 FROM scratch
