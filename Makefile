@@ -2,7 +2,7 @@
 # ARGS goes to the program or the test run: make run ARGS='--listen :9000', make test ARGS='-run Revoke'.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run build test test-browser race clients docs-test diagrams screenshots chaos bench lint prose fuzz dist distcheck install chart clean withpostgres
+.PHONY: help setup run build test test-browser race clients docs-test diagrams screenshots chaos bench lint prose fuzz dist distcheck install chart clean tools withpostgres
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 TEST_TIMEOUT ?= 20m
@@ -11,6 +11,7 @@ CHAOS_TIMEOUT ?= 60m
 CHAOS_HA_TIMEOUT ?= 3h
 FUZZTIME ?= 20s
 PREFIX ?= /usr/local
+CLIENTS = ./test/sdk ./internal/gateway/responses ./internal/providers/gemini
 
 # One build flavor for the release, the linter, the tests and the browser tests: each package is compiled once.
 # Version control is not asked, which may be missing or refuse another user's directory; VERSION does it instead.
@@ -50,8 +51,8 @@ race: withpostgres ## run the tests with the race detector
 	$(TEST) $(RACE) -timeout $(RACE_TIMEOUT) $(ARGS) ./...
 
 clients: setup withpostgres ## run the SDKs of other projects against Turnpike
-	go vet -tags clients ./test/sdk
-	$(TEST) -tags clients -timeout $(TEST_TIMEOUT) $(ARGS) ./test/sdk
+	go vet -tags clients $(CLIENTS)
+	$(TEST) -tags clients -timeout $(TEST_TIMEOUT) $(ARGS) $(CLIENTS)
 
 docs-test: build ## run the examples of the README, the tutorials and the guides (needs node, npm, python3, jq, openssl)
 	go vet -tags docs ./test/docs
@@ -110,6 +111,10 @@ chart: ## check the Helm chart
 
 clean: ## remove what was built (not turnpike-data)
 	rm -rf bin dist
+
+# The programs that the other targets run, and the product, in one build.
+tools:
+	go build -o bin/ . ./test/lint ./test/prose ./test/withpostgres
 
 # Built rather than `go run`, which hides the exit code, and started by exec: a shell in between would die of SIGTERM
 # and leave the tests running.
