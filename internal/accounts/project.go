@@ -284,6 +284,15 @@ func (d *Directory) LeakPolicy(ctx context.Context, workspaceID string) (LeakPol
 	return w.LeakPolicy, nil
 }
 
+// ResponseRetention returns how long the workspace's responses are stored. It is usually served from memory.
+func (d *Directory) ResponseRetention(ctx context.Context, workspaceID string) (time.Duration, error) {
+	w, _, err := d.budgets(ctx, projectKey{Tenant: Tenant{WorkspaceID: workspaceID}})
+	if err != nil {
+		return 0, err
+	}
+	return w.ResponseRetention, nil
+}
+
 func (d *Directory) budgets(ctx context.Context, key projectKey) (w *Workspace, p *Project, err error) {
 	d.mu.RLock()
 	w, p = d.workspaces[key.WorkspaceID], d.known[key]

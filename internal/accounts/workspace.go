@@ -50,6 +50,12 @@ const (
 	// MaxRotationGrace is the longest grace period.
 	MaxRotationGrace = 7 * 24 * time.Hour
 
+	// DefaultResponseRetention is how long responses of the Responses API are stored.
+	DefaultResponseRetention = 7 * 24 * time.Hour
+	// MinResponseRetention and MaxResponseRetention limit that, unless storing is turned off.
+	MinResponseRetention = time.Hour
+	MaxResponseRetention = 30 * 24 * time.Hour
+
 	// DefaultWorkspace is the name of the workspace that the first start creates.
 	DefaultWorkspace = "default"
 
@@ -70,8 +76,9 @@ type Workspace struct {
 	MonthlyCredits       *credits.Micro // nil for no limit
 	Alert                Threshold
 	LeakPolicy           LeakPolicy
-	TestTools            ToolMode // of test runs; empty for the server's default
-	RequireSecondFactor  bool     // of members, in the dashboard
+	TestTools            ToolMode      // of test runs; empty for the server's default
+	RequireSecondFactor  bool          // of members, in the dashboard
+	ResponseRetention    time.Duration // how long responses are stored; 0 turns storing off
 	CreatedAt            time.Time
 }
 
@@ -118,14 +125,18 @@ func (t Threshold) Of(monthly credits.Micro) credits.Micro {
 	return monthly / 100 * credits.Micro(t.Percent)
 }
 
-const workspaceColumns = "id, name, strict_projects, default_project_budget, rotation_grace_seconds, created_at, monthly_credits, alert_credits, alert_percent, leak_policy, test_tools, require_second_factor"
+const workspaceColumns = "id, name, strict_projects, default_project_budget, rotation_grace_seconds, created_at, monthly_credits, alert_credits, alert_percent, leak_policy, test_tools, require_second_factor, response_retention_seconds"
 
 func scanWorkspace(r db.Row) (*Workspace, error) {
 	var w Workspace
 	var grace int64
-	var percent *int64
+	var percent, retention *int64
 	err := db.Scan(r, &w.ID, &w.Name, &w.StrictProjects, &w.DefaultProjectBudget, &grace, &w.CreatedAt, &w.MonthlyCredits, &w.Alert.Credits, &percent,
-		&w.LeakPolicy, &w.TestTools, &w.RequireSecondFactor)
+		&w.LeakPolicy, &w.TestTools, &w.RequireSecondFactor, &retention)
+	w.ResponseRetention = DefaultResponseRetention
+	if retention != nil {
+		w.ResponseRetention = time.Duration(*retention) * time.Second
+	}
 	w.RotationGrace = time.Duration(grace) * time.Second
 	switch {
 	case percent != nil:
@@ -142,7 +153,7 @@ func CreateWorkspace(ctx context.Context, tx *db.Tx, w *Workspace, now time.Time
 		return err
 	}
 	w.ID = ids.New(ids.Workspace)
-	w.CreatedAt, w.LeakPolicy = now, LeaksIgnored
+	w.CreatedAt, w.LeakPolicy, w.ResponseRetention = now, LeaksIgnored, DefaultResponseRetention
 	_, err := tx.Exec(ctx, "INSERT INTO workspaces (id, name, strict_projects, default_project_budget, rotation_grace_seconds, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
 		w.ID, w.Name, w.StrictProjects, (*int64)(w.DefaultProjectBudget), int64(w.RotationGrace/time.Second), now.UnixMicro())
 	if errors.Is(err, db.ErrExists) {
@@ -192,6 +203,16 @@ func SetLeakPolicy(ctx context.Context, tx *db.Tx, workspaceID string, policy Le
 		return fault.Invalid("leak_policy", "leak_policy must be off, report or revoke, not %q.", policy)
 	}
 	_, err := tx.Exec(ctx, "UPDATE workspaces SET leak_policy = $2 WHERE id = $1", workspaceID, string(policy))
+	tx.Signal(SignalWorkspace, workspaceID)
+	return err
+}
+
+// SetResponseRetention stores how long responses are stored; 0 turns storing off.
+func SetResponseRetention(ctx context.Context, tx *db.Tx, workspaceID string, kept time.Duration) error {
+	if kept != 0 && (kept < MinResponseRetention || kept > MaxResponseRetention) {
+		return fault.Invalid("response_retention", "The retention of responses must be off, or from %.0f to %.0f hours.", MinResponseRetention.Hours(), MaxResponseRetention.Hours())
+	}
+	_, err := tx.Exec(ctx, "UPDATE workspaces SET response_retention_seconds = $2 WHERE id = $1", workspaceID, int64(kept/time.Second))
 	tx.Signal(SignalWorkspace, workspaceID)
 	return err
 }

@@ -30,6 +30,9 @@ const (
 	Run         = "run_"
 	Step        = "step_"
 	Approval    = "appr_"
+
+	Response     = "resp_"
+	Conversation = "conv_"
 )
 
 const alphabet = "0123456789abcdefghjkmnpqrstvwxyz"

@@ -16,7 +16,7 @@ var layers = []layer{
 	{"wiring", list("app")},
 	{"faces", list("api dashboard tunnel")},
 	{"engines", list("gateway providers media agents webhooks leaks lanes mail retention backup")},
-	{"records", list("accounts idempotency access people limits spend catalog events audit files")},
+	{"records", list("accounts idempotency conversations access people limits spend catalog events audit files")},
 	{"settings", list("config")},
 	{"upper ground", list("nodes visibility openai web docsite")},
 	{"middle ground", list("db safehttp jsonbody keyring addrlimit connlimit")},

@@ -1,0 +1,182 @@
+package conversations_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/conversations"
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+	"turnpike/internal/fault"
+	"turnpike/internal/ids"
+	"turnpike/internal/keyring"
+	"turnpike/internal/visibility"
+)
+
+type fixture struct {
+	*conversations.Store
+	db  *db.DB
+	now time.Time
+}
+
+var tenant = visibility.Tenant{WorkspaceID: "ws_1", Environment: visibility.Live}
+
+func each(t *testing.T, fn func(t *testing.T, f *fixture)) {
+	t.Helper()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		ring, err := keyring.New(make([]byte, keyring.Size))
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := db.NewGroup(d)
+		t.Cleanup(g.Stop)
+		f := &fixture{db: d, now: time.Unix(1_800_000_000, 0)}
+		f.Store = conversations.New(d, g, ring, func() time.Time { return f.now })
+		f.MaxBytes.Store(1 << 20)
+		fn(t, f)
+	})
+}
+
+// save stores a response of a provider, whose message has the ID msg_ and the text.
+func (f *fixture) save(t *testing.T, owner conversations.Owner, previous, text string) *conversations.Response {
+	t.Helper()
+	r := &conversations.Response{ID: ids.New(ids.Response), Owner: owner, PreviousID: previous, CreatedAt: f.now, ExpiresAt: f.now.Add(time.Hour), Content: conversations.Content{
+		Input:    []jsontext.Value{jsontext.Value(`{"role":"user","content":"` + text + `?"}`)},
+		Response: jsontext.Value(fmt.Sprintf(`{"output":[{"id":"msg_%s","type":"message"}]}`, text))}}
+	pending, err := f.Save(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pending.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (f *fixture) write(t *testing.T, fn func(tx *db.Tx) error) {
+	t.Helper()
+	if err := f.db.Write(t.Context(), fn); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f *fixture) count(t *testing.T, table string) (n int) {
+	t.Helper()
+	if err := f.db.QueryRow(t.Context(), "SELECT count(*) FROM "+table).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestOnlyTheOwnerSeesResponsesAndItems(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, f *fixture) {
+		r := f.save(t, conversations.Owner{Tenant: tenant, Project: "web", Reader: "key_1/a"}, "", "one")
+		for name, c := range map[string]struct {
+			filter visibility.Filter
+			sees   bool
+		}{
+			"key":              {visibility.Filter{Tenant: tenant}, true},
+			"pinned":           {visibility.Filter{Tenant: tenant, Project: "web"}, true},
+			"token":            {visibility.Filter{Tenant: tenant, Reader: "key_1/a"}, true},
+			"other project":    {visibility.Filter{Tenant: tenant, Project: "app"}, false},
+			"other token":      {visibility.Filter{Tenant: tenant, Reader: "key_1/b"}, false},
+			"test environment": {visibility.Filter{Tenant: visibility.Tenant{WorkspaceID: "ws_1", Environment: visibility.Test}}, false},
+			"other workspace":  {visibility.Filter{Tenant: visibility.Tenant{WorkspaceID: "ws_2", Environment: visibility.Live}}, false},
+		} {
+			_, err := f.Get(t.Context(), f.db, c.filter, r.ID)
+			_, chainErr := f.Chain(t.Context(), f.db, c.filter, r.ID)
+			found, findErr := f.Find(t.Context(), f.db, c.filter, []string{"msg_one", "msg" + r.ID[len("resp"):] + "_i0"})
+			if findErr != nil {
+				t.Fatal(findErr)
+			}
+			if c.sees && (err != nil || chainErr != nil || len(found) == 0) || !c.sees && (!fault.Is(err, fault.NotFound) || !fault.Is(chainErr, fault.NotFound) || len(found) > 0) {
+				t.Errorf("%s: got %v, %v and %v", name, err, chainErr, found)
+			}
+		}
+	})
+}
+
+func TestChainIsWholeOrMissing(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, f *fixture) {
+		owner, filter := conversations.Owner{Tenant: tenant}, visibility.Filter{Tenant: tenant}
+		first := f.save(t, owner, "", "one")
+		second := f.save(t, owner, first.ID, "two")
+		third := f.save(t, owner, second.ID, "three")
+		chain, err := f.Chain(t.Context(), f.db, filter, third.ID)
+		if err != nil || len(chain) != 3 || chain[0].ID != first.ID {
+			t.Fatalf("got %v, %v", chain, err)
+		}
+		items, err := conversations.Items(chain)
+		if err != nil || len(items) != 6 || conversations.ItemID(items[1]) != "msg_one" || conversations.ItemID(items[5]) != "msg_three" {
+			t.Errorf("got %s, %v", items, err)
+		}
+		f.write(t, func(tx *db.Tx) error { return f.Delete(t.Context(), tx, filter, second.ID) })
+		if _, err := f.Chain(t.Context(), f.db, filter, third.ID); !fault.Is(err, fault.NotFound) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestExpiredContentIsPurged(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, f *fixture) {
+		owner, filter := conversations.Owner{Tenant: tenant}, visibility.Filter{Tenant: tenant}
+		f.save(t, owner, "", "one")
+		c := &conversations.Conversation{Owner: owner, CreatedAt: f.now, ExpiresAt: f.now.Add(time.Hour)}
+		f.write(t, func(tx *db.Tx) error {
+			_, err := f.CreateConversation(t.Context(), tx, c, []jsontext.Value{jsontext.Value(`{"role":"user","content":"x"}`)})
+			return err
+		})
+		f.now = f.now.Add(time.Hour)
+		kept := f.save(t, owner, "", "two")
+		f.write(t, func(tx *db.Tx) error {
+			if _, err := f.Purge(t.Context(), tx, 10); err != nil {
+				return err
+			}
+			_, err := f.PurgeConversations(t.Context(), tx, 10)
+			return err
+		})
+		if _, err := f.Get(t.Context(), f.db, filter, kept.ID); err != nil {
+			t.Error(err)
+		}
+		for table, want := range map[string]int{"responses": 1, "response_items": 1, "conversations": 0, "conversation_items": 0} {
+			if got := f.count(t, table); got != want {
+				t.Errorf("%s: got %d rows, want %d", table, got, want)
+			}
+		}
+	})
+}
+
+func TestWorkspaceHasLimitedSpace(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, f *fixture) {
+		f.MaxBytes.Store(100)
+		room := func(workspace string) bool {
+			ok, err := f.HasRoom(t.Context(), workspace)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return ok
+		}
+		if !room("ws_1") {
+			t.Error("an empty workspace has no room")
+		}
+		f.save(t, conversations.Owner{Tenant: tenant}, "", "one")
+		if room("ws_1") || !room("ws_2") {
+			t.Error("the limit doesn't apply to its workspace alone")
+		}
+		f.now = f.now.Add(2 * time.Hour) // the count is read again
+		f.write(t, func(tx *db.Tx) error {
+			_, err := f.Purge(t.Context(), tx, 10)
+			return err
+		})
+		if !room("ws_1") {
+			t.Error("purged content still counts")
+		}
+	})
+}

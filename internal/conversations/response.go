@@ -1,0 +1,316 @@
+// Package conversations stores responses of the Responses API and conversations. The content is
+// encrypted, and purged when it expires.
+package conversations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/keyring"
+	"turnpike/internal/visibility"
+)
+
+// Owner says who can see a response or a conversation.
+type Owner struct {
+	visibility.Tenant
+	Project string
+	Reader  string // of a scoped token, as in visibility.Filter; empty for a key
+}
+
+func (o *Owner) visibleTo(f visibility.Filter) bool {
+	return f.Includes(o.Tenant, o.Project) && (f.Reader == "" || f.Reader == o.Reader)
+}
+
+// Response is a stored response.
+type Response struct {
+	ID string
+	Owner
+	PreviousID     string // the response that it continues, or ""
+	ConversationID string // the conversation that it belongs to, or ""
+	CreatedAt      time.Time
+	ExpiresAt      time.Time
+	Content
+}
+
+// Content is the encrypted part of a response.
+type Content struct {
+	Input    []jsontext.Value `json:"input"` // its own input, without what it continues
+	Response jsontext.Value   `json:"response"`
+}
+
+// Output returns the items of the response.
+func (c *Content) Output() ([]jsontext.Value, error) {
+	var read struct {
+		Output []jsontext.Value `json:"output"`
+	}
+	err := json.Unmarshal(c.Response, &read, lenient)
+	return read.Output, err
+}
+
+// lenient is for JSON of providers, which was checked when it arrived.
+var lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+
+// Store stores responses and conversations.
+type Store struct {
+	// MaxBytes limits the stored content of a workspace. Set it before the store is used.
+	MaxBytes atomic.Int64
+
+	db    *db.DB
+	ring  *keyring.Ring
+	now   func() time.Time
+	queue *db.Queue[*pendingResponse]
+	usage usageCache
+}
+
+// New creates a store that writes with the group's other writes.
+func New(d *db.DB, g *db.Group, ring *keyring.Ring, now func() time.Time) *Store {
+	s := &Store{db: d, ring: ring, now: now}
+	s.queue = db.NewQueue(g, false, s.write).Linger(linger)
+	return s
+}
+
+// linger lets a response wait for the log entry of its request, which follows immediately.
+const linger = 20 * time.Millisecond
+
+type pendingResponse struct {
+	*Response
+	sealed string
+	items  []indexedItem
+	added  []jsontext.Value // to the conversation
+}
+
+type indexedItem struct{ id, response string }
+
+var (
+	insertResponses = db.NewBulk("responses", "ON CONFLICT (id) DO NOTHING", "id text", "workspace_id text", "environment text", "project text", "reader text",
+		"previous_id text", "conversation_id text", "content text", "bytes bigint", "created_at bigint", "expires_at bigint")
+	insertIndex = db.NewBulk("response_items", "ON CONFLICT (workspace_id, environment, id) DO UPDATE SET response_id = excluded.response_id",
+		"workspace_id text", "environment text", "id text", "response_id text")
+)
+
+// Save queues a response for the next commit. The response may be announced as stored when the
+// write is done.
+func (s *Store) Save(r *Response) (*db.Pending, error) {
+	plain, err := json.Marshal(r.Content, lenient)
+	if err != nil {
+		return nil, fmt.Errorf("stored response: %w", err)
+	}
+	p := &pendingResponse{Response: r, sealed: s.ring.Seal(plain, responsePlace(r.ID))}
+	output, err := r.Output()
+	if err != nil {
+		return nil, fmt.Errorf("stored response: %w", err)
+	}
+	for _, item := range output {
+		if id := itemID(item); id != "" && !derivedFrom(id, r.ID) {
+			p.items = append(p.items, indexedItem{id, r.ID})
+		}
+	}
+	if r.ConversationID != "" {
+		for i, item := range r.Input {
+			p.added = append(p.added, withID(item, inputID(r.ID, i, item)))
+		}
+		p.added = append(p.added, output...)
+	}
+	s.usage.add(r.WorkspaceID, int64(len(p.sealed)))
+	return s.queue.Add(p), nil
+}
+
+func responsePlace(id string) string { return "response/" + id }
+
+func (s *Store) write(ctx context.Context, tx *db.Tx, list []*pendingResponse) error {
+	var rows, index [][]any
+	for _, p := range list {
+		rows = append(rows, []any{p.ID, p.WorkspaceID, string(p.Environment), db.OrNull(p.Project), p.Reader, db.OrNull(p.PreviousID), db.OrNull(p.ConversationID),
+			p.sealed, int64(len(p.sealed)), p.CreatedAt.UnixMicro(), p.ExpiresAt.UnixMicro()})
+		for _, item := range p.items {
+			index = append(index, []any{p.WorkspaceID, string(p.Environment), item.id, item.response})
+		}
+	}
+	if _, err := insertResponses.Write(ctx, tx, rows); err != nil {
+		return err
+	}
+	if len(index) > 0 {
+		if _, err := insertIndex.Write(ctx, tx, lastOfEach(index)); err != nil {
+			return err
+		}
+	}
+	for _, p := range list {
+		if p.ConversationID == "" {
+			continue
+		}
+		if err := s.appendItems(ctx, tx, &Conversation{ID: p.ConversationID, Owner: p.Owner, ExpiresAt: p.ExpiresAt}, p.added); err != nil && !fault.Is(err, fault.NotFound) {
+			return err
+		}
+	}
+	return nil
+}
+
+// lastOfEach removes rows whose key a later one has: a statement can't insert a row twice.
+func lastOfEach(rows [][]any) (out [][]any) {
+	seen := map[[3]any]bool{}
+	for _, row := range slices.Backward(rows) {
+		key := [3]any{row[0], row[1], row[2]}
+		if !seen[key] {
+			seen[key] = true
+			out = append(out, row)
+		}
+	}
+	return out
+}
+
+const responseColumns = "r.id, r.workspace_id, r.environment, r.project, r.reader, r.previous_id, r.conversation_id, r.content, r.created_at, r.expires_at"
+
+func (s *Store) scan(row db.Row) (*Response, error) {
+	var r Response
+	var sealed string
+	if err := db.Scan(row, &r.ID, &r.WorkspaceID, &r.Environment, &r.Project, &r.Reader, &r.PreviousID, &r.ConversationID, &sealed, &r.CreatedAt, &r.ExpiresAt); err != nil {
+		return nil, err
+	}
+	plain, err := s.ring.Open(sealed, responsePlace(r.ID))
+	if err == nil {
+		err = json.Unmarshal(plain, &r.Content, lenient)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("stored response %s: %w", r.ID, err)
+	}
+	return &r, nil
+}
+
+func noSuchResponse(id string) error { return fault.NoSuch("response", id) }
+
+// Get returns a response.
+func (s *Store) Get(ctx context.Context, q db.Querier, f visibility.Filter, id string) (*Response, error) {
+	r, err := s.scan(q.QueryRow(ctx, "SELECT "+responseColumns+" FROM responses r WHERE r.id = $1 AND r.expires_at > $2", id, s.now().UnixMicro()))
+	if errors.Is(err, db.ErrNotFound) || err == nil && !r.visibleTo(f) {
+		return nil, noSuchResponse(id)
+	}
+	return r, err
+}
+
+// maxChain limits how many responses a chain has. Conversations have no such limit.
+const maxChain = 1000
+
+// Chain returns a response and those that it continues, oldest first.
+func (s *Store) Chain(ctx context.Context, q db.Querier, f visibility.Filter, id string) ([]*Response, error) {
+	rows, err := q.Query(ctx, `WITH RECURSIVE chain (id, depth) AS (
+			SELECT id, 0 FROM responses WHERE id = $1
+			UNION ALL SELECT p.previous_id, c.depth + 1 FROM chain c JOIN responses p ON p.id = c.id WHERE p.previous_id IS NOT NULL AND c.depth < $3)
+		SELECT `+responseColumns+` FROM chain c JOIN responses r ON r.id = c.id WHERE r.expires_at > $2 ORDER BY c.depth DESC`, id, s.now().UnixMicro(), maxChain)
+	list, err := db.All(rows, err, s.scan)
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 || list[len(list)-1].ID != id || slices.ContainsFunc(list, func(r *Response) bool { return !r.visibleTo(f) }) {
+		return nil, noSuchResponse(id)
+	}
+	for i, r := range list {
+		if i == 0 && r.PreviousID != "" || i > 0 && r.PreviousID != list[i-1].ID {
+			return nil, fault.New(fault.NotFound, "Response %s continues a response that is no longer stored. Send the whole conversation in input, or use a conversation.", id)
+		}
+	}
+	return list, nil
+}
+
+// Items returns all items of a chain in the order of the conversation, each with an ID.
+func Items(chain []*Response) (items []jsontext.Value, err error) {
+	for _, r := range chain {
+		items = append(items, r.InputItems()...)
+		output, err := r.Output()
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, output...)
+	}
+	return items, nil
+}
+
+// InputItems returns the response's own input, each item with an ID.
+func (r *Response) InputItems() []jsontext.Value {
+	out := make([]jsontext.Value, len(r.Input))
+	for i, item := range r.Input {
+		out[i] = withID(item, inputID(r.ID, i, item))
+	}
+	return out
+}
+
+// Delete deletes a response.
+func (s *Store) Delete(ctx context.Context, tx *db.Tx, f visibility.Filter, id string) error {
+	if _, err := s.Get(ctx, tx, f, id); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, "DELETE FROM response_items WHERE response_id = $1", id); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, "DELETE FROM responses WHERE id = $1", id)
+	return err
+}
+
+// Find returns the items with the given IDs that responses have stored.
+func (s *Store) Find(ctx context.Context, q db.Querier, f visibility.Filter, ids []string) (map[string]jsontext.Value, error) {
+	byResponse := map[string][]string{}
+	var indexed []string
+	for _, id := range ids {
+		if from := derivedResponse(id); from != "" {
+			byResponse[from] = append(byResponse[from], id)
+		} else {
+			indexed = append(indexed, id)
+		}
+	}
+	in := db.InQuery{SQL: "SELECT id, response_id FROM response_items WHERE workspace_id = $1 AND environment = $2 AND id IN", Args: []any{f.WorkspaceID, string(f.Environment)}}
+	err := db.ByIDs(ctx, q, in, indexed, func(row db.Row) error {
+		var id, response string
+		err := row.Scan(&id, &response)
+		byResponse[response] = append(byResponse[response], id)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]jsontext.Value{}
+	var responses []string
+	for id := range byResponse {
+		responses = append(responses, id)
+	}
+	in = db.InQuery{SQL: "SELECT " + responseColumns + " FROM responses r WHERE r.expires_at > $1 AND r.id IN", Args: []any{s.now().UnixMicro()}}
+	err = db.ByIDs(ctx, q, in, responses, func(row db.Row) error {
+		r, err := s.scan(row)
+		if err != nil || !r.visibleTo(f) {
+			return err
+		}
+		output, err := r.Output()
+		for _, item := range append(r.InputItems(), output...) {
+			found[itemID(item)] = item
+		}
+		return err
+	})
+	return found, err
+}
+
+// Purge deletes at most limit expired responses.
+func (s *Store) Purge(ctx context.Context, tx *db.Tx, limit int64) (int64, error) {
+	const expired = "(SELECT id FROM responses WHERE expires_at <= $1 ORDER BY expires_at, id LIMIT $2)"
+	at := s.now().UnixMicro()
+	if _, err := tx.Exec(ctx, "DELETE FROM response_items WHERE response_id IN "+expired, at, limit); err != nil {
+		return 0, err
+	}
+	return tx.Exec(ctx, "DELETE FROM responses WHERE id IN "+expired, at, limit)
+}
+
+// LimitRetention shortens how long the workspace's stored content is kept, if it is longer.
+func LimitRetention(ctx context.Context, tx *db.Tx, workspaceID string, kept time.Duration, now time.Time) error {
+	_, err := tx.Exec(ctx, "UPDATE responses SET expires_at = created_at + $2 WHERE workspace_id = $1 AND expires_at > created_at + $2", workspaceID, kept.Microseconds())
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(ctx, "UPDATE conversations SET expires_at = $2 WHERE workspace_id = $1 AND expires_at > $2", workspaceID, now.Add(kept).UnixMicro())
+	return err
+}
