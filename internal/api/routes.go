@@ -33,7 +33,7 @@ func Routes() []Route { return slices.Concat(modelRoutes(), resourceRoutes()) }
 func modelRoutes() []Route {
 	return []Route{
 		{"POST", "/v1/chat/completions", access.ChatCompletionsCreate, createChatCompletion},
-		{"POST", "/v1/responses", access.ResponsesCreate, createResponse},
+		{"POST", responsesPath, access.ResponsesCreate, createResponse},
 		{"POST", "/v1/embeddings", access.EmbeddingsCreate, createEmbeddings},
 		{"POST", "/v1/images/generations", access.ImagesCreate, createImage},
 		{"POST", "/v1/images/edits", access.ImagesCreate, editImage},
@@ -49,6 +49,18 @@ func resourceRoutes() []Route {
 	return []Route{
 		{"GET", "/v1/models", access.ModelsRead, read(listModels)},
 		{"GET", "/v1/models/{id...}", access.ModelsRead, read(getModel)},
+
+		{"GET", "/v1/responses/{id}", access.ResponsesCreate, read(getResponse)},
+		{"DELETE", "/v1/responses/{id}", access.ResponsesCreate, act(deleteResponse)},
+		{"GET", "/v1/responses/{id}/input_items", access.ResponsesCreate, read(listInputItems)},
+		{"POST", "/v1/conversations", access.ResponsesCreate, act(createConversation)},
+		{"GET", "/v1/conversations/{id}", access.ResponsesCreate, read(getConversation)},
+		{"POST", "/v1/conversations/{id}", access.ResponsesCreate, act(updateConversation)},
+		{"DELETE", "/v1/conversations/{id}", access.ResponsesCreate, act(deleteConversation)},
+		{"GET", "/v1/conversations/{id}/items", access.ResponsesCreate, read(listConversationItems)},
+		{"POST", "/v1/conversations/{id}/items", access.ResponsesCreate, act(addConversationItems)},
+		{"GET", "/v1/conversations/{id}/items/{item}", access.ResponsesCreate, read(getConversationItem)},
+		{"DELETE", "/v1/conversations/{id}/items/{item}", access.ResponsesCreate, act(deleteConversationItem)},
 
 		{"GET", "/v1/images/batches", access.ImagesRead, read(listJobs(media.Images))},
 		{"GET", "/v1/images/batches/{id}", access.ImagesRead, read(getJob(media.Images))},
@@ -128,6 +140,8 @@ var pathIDs = map[string]web.PathID{
 	"/v1/images/batches": {Prefix: media.Images.Prefix(), Kind: media.Images.Noun()},
 	"/v1/videos":         {Prefix: media.Video.Prefix(), Kind: media.Video.Noun()},
 	"/v1/voice/renders":  {Prefix: media.Voice.Prefix(), Kind: media.Voice.Noun()},
+	responsesPath:        {Prefix: ids.Response, Kind: "response"},
+	"/v1/conversations":  {Prefix: ids.Conversation, Kind: "conversation"},
 	"/v1/agents/runs":    {Prefix: ids.Run, Kind: "agent run"},
 	"/v1/scoped_tokens":  {Prefix: ids.ScopedToken, Kind: "scoped token"},
 	"/v1/keys":           {Prefix: ids.Key, Kind: "key"},
@@ -167,6 +181,10 @@ func (c *Call) noSuchRoute(mux *http.ServeMux) error {
 	allowed := methodsAt(mux, c.R)
 	if len(allowed) == 0 {
 		return c.notFound()
+	}
+	if c.R.URL.Path == responsesPath && strings.EqualFold(c.R.Header.Get("Upgrade"), "websocket") {
+		c.W.Header().Set("Upgrade", "HTTP/1.1")
+		return fault.New(fault.UpgradeRequired, "%s has no WebSocket. Send a POST request, with stream true for events.", responsesPath)
 	}
 	list := strings.Join(allowed, ", ")
 	c.W.Header().Set("Allow", list)

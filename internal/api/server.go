@@ -17,6 +17,7 @@ import (
 	"turnpike/internal/agents"
 	"turnpike/internal/audit"
 	"turnpike/internal/connlimit"
+	"turnpike/internal/conversations"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/files"
@@ -49,7 +50,9 @@ type Deps struct {
 	Agents      *agents.Service
 	Leaks       *leaks.Service
 	Idempotency *idempotency.Store
-	Now         func() time.Time
+
+	Conversations *conversations.Store
+	Now           func() time.Time
 
 	PublicURL      string
 	TrustedProxies []netip.Prefix

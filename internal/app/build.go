@@ -15,6 +15,7 @@ import (
 	"turnpike/internal/audit"
 	"turnpike/internal/backup"
 	"turnpike/internal/config"
+	"turnpike/internal/conversations"
 	"turnpike/internal/dashboard"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
@@ -54,14 +55,16 @@ type components struct {
 	tokens      *access.Tokens
 	directory   *accounts.Directory
 	idempotency *idempotency.Store
-	outbox      *mail.Outbox
-	hooks       *webhooks.Service
-	tunnels     *tunnel.Hub
-	gateway     *gateway.Gateway
-	media       *media.Service
-	agents      *agents.Service
-	leaks       *leaks.Service
-	backups     *backup.Schedule // nil if backups aren't scheduled
+
+	conversations *conversations.Store
+	outbox        *mail.Outbox
+	hooks         *webhooks.Service
+	tunnels       *tunnel.Hub
+	gateway       *gateway.Gateway
+	media         *media.Service
+	agents        *agents.Service
+	leaks         *leaks.Service
+	backups       *backup.Schedule // nil if backups aren't scheduled
 }
 
 // build creates the components from the lowest layer to the highest and starts
@@ -126,6 +129,7 @@ func (i *instance) buildRecords(ctx context.Context) (err error) {
 	}
 	i.keys, i.tokens = access.NewKeys(ring, i.now), access.NewTokens(ring, i.now)
 	i.idempotency = idempotency.New(ring, i.now)
+	i.conversations = conversations.New(d, i.group, ring, i.now)
 	i.refused = audit.NewRefused(d, int64(i.cfg.Limits.RefusedKeys), i.now)
 	i.throttled = audit.NewThrottled(d, i.now)
 	i.directory = accounts.NewDirectory(d, i.now)
@@ -197,7 +201,7 @@ func (i *instance) buildHandler(context.Context) error {
 	}
 	i.api = api.New(api.Deps{DB: d, Auth: i.auth, Keys: i.keys, Tokens: i.tokens, Projects: i.directory, Log: i.log, Refused: i.refused, Throttled: i.throttled,
 		Limiter: i.limiter, Webhooks: i.hooks, Tunnels: i.tunnels, Files: i.files, Media: i.media, Agents: i.agents, Leaks: i.leaks, Gateway: i.gateway,
-		Idempotency: i.idempotency, Now: i.now, PublicURL: i.URL(), TrustedProxies: i.cfg.TrustedProxies, AllowedOrigins: i.cfg.AllowedOrigins},
+		Idempotency: i.idempotency, Conversations: i.conversations, Now: i.now, PublicURL: i.URL(), TrustedProxies: i.cfg.TrustedProxies, AllowedOrigins: i.cfg.AllowedOrigins},
 		i.settings.Load().api)
 	public, err := url.Parse(i.URL())
 	if err != nil {

@@ -98,7 +98,7 @@ func upstream(p config.Provider, client *wire.Client) providers.Provider {
 		headers[name] = string(value)
 	}
 	return openai.New(openai.Options{Name: p.Name, BaseURL: base, Key: key, Headers: headers, APIVersion: p.APIVersion,
-		MaxTokensOnly: p.OldLimitField, NoStreamOptions: p.NoStreamOptions, Client: client})
+		MaxTokensOnly: p.OldLimitField, NoStreamOptions: p.NoStreamOptions, HasResponses: p.HasResponses(), Client: client})
 }
 
 func routes(cfg config.Config) []gateway.Route {

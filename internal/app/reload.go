@@ -132,6 +132,7 @@ func (i *instance) setQuotas(l config.Limits) {
 	i.keys.Max.Store(int64(l.Keys))
 	i.tokens.Max.Store(int64(l.ScopedTokens))
 	i.idempotency.Max.Store(int64(l.IdempotencyRecords))
+	i.conversations.MaxBytes.Store(int64(l.StoredBytes))
 	i.directory.NewPerDay.Store(int64(l.NewProjectsPerDay))
 }
 

@@ -35,6 +35,8 @@ func (i *instance) buildRetention(context.Context) error {
 		{Name: "expiring counts", Run: olderThan(i.now, accounts.PurgeCounts)},
 		{Name: "mails", Run: olderThan(i.hooks.RowsBefore, mail.Purge)},
 		{Name: "sessions and links", Run: i.people.Purge},
+		{Name: "stored responses", Run: i.conversations.Purge},
+		{Name: "conversations", Run: i.conversations.PurgeConversations},
 		{Name: "media jobs", Run: i.media.Purge},
 		{Name: "agent runs", Run: i.agents.Purge},
 		{Name: "files", Run: i.files.Purge},

@@ -11,8 +11,10 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/app"
 	"turnpike/internal/audit"
+	"turnpike/internal/conversations"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
+	"turnpike/internal/fault"
 )
 
 func newWorkspaces(e *env) *cobra.Command {
@@ -79,6 +81,7 @@ func (e *env) workspacesUpdate() *cobra.Command {
 	apply := workspaceFlags(cmd)
 	leaks := cmd.Flags().String("leak-policy", "", "what to do about keys in the workspace's own prompts and metadata: off, report or revoke")
 	tools := cmd.Flags().String("test-tools", "", "whether test runs call HTTP and MCP tools: simulated, real, or default for the server's agents.test_tools_default")
+	retention := cmd.Flags().String("response-retention", "", "how long responses are stored: off, or from 1h to 720h")
 	secondFactor := cmd.Flags().Bool("require-second-factor", false, "require a second factor to open the workspace in the dashboard")
 	return e.withStore(cmd, openExisting, func(ctx context.Context, s *app.Store, args []string) error {
 		var w *accounts.Workspace
@@ -105,6 +108,9 @@ func (e *env) workspacesUpdate() *cobra.Command {
 					return err
 				}
 			}
+			if err := setResponseRetention(ctx, tx, w, *retention); err != nil {
+				return err
+			}
 			if cmd.Flags().Changed("require-second-factor") {
 				w.RequireSecondFactor = *secondFactor
 				if err := accounts.SetRequireSecondFactor(ctx, tx, w.ID, w.RequireSecondFactor); err != nil {
@@ -120,6 +126,26 @@ func (e *env) workspacesUpdate() *cobra.Command {
 	})
 }
 
+// setResponseRetention changes how long responses are stored. An empty text changes nothing.
+func setResponseRetention(ctx context.Context, tx *db.Tx, w *accounts.Workspace, text string) (err error) {
+	switch text {
+	case "":
+		return nil
+	case retentionOff:
+		w.ResponseRetention = 0
+	default:
+		if w.ResponseRetention, err = time.ParseDuration(text); err != nil {
+			return fault.Invalid("response_retention", "--response-retention must be off, or a duration such as 168h.")
+		}
+	}
+	if err := accounts.SetResponseRetention(ctx, tx, w.ID, w.ResponseRetention); err != nil {
+		return err
+	}
+	return conversations.LimitRetention(ctx, tx, w.ID, w.ResponseRetention, time.Now())
+}
+
+const retentionOff = "off"
+
 // serverDefault stands for a setting that the workspace leaves to the server.
 const serverDefault = "default"
 
@@ -127,7 +153,7 @@ func logWorkspace(ctx context.Context, tx *db.Tx, w *accounts.Workspace, action 
 	return audit.Operator.Log(ctx, tx, audit.Action{Tenant: accounts.Tenant{WorkspaceID: w.ID}, Action: action, Target: w.ID},
 		map[string]any{"name": w.Name, "strict_projects": w.StrictProjects, "default_project_budget": w.DefaultProjectBudget,
 			"rotation_grace_seconds": int64(w.RotationGrace / time.Second), "leak_policy": w.LeakPolicy, "test_tools": cmp.Or(w.TestTools, serverDefault),
-			"require_second_factor": w.RequireSecondFactor}, time.Now())
+			"require_second_factor": w.RequireSecondFactor, "response_retention_seconds": int64(w.ResponseRetention / time.Second)}, time.Now())
 }
 
 func (e *env) workspacesList() *cobra.Command {
@@ -152,16 +178,18 @@ type workspaceObject struct {
 	LeakPolicy           accounts.LeakPolicy `json:"leak_policy"`
 	TestTools            *accounts.ToolMode  `json:"test_tools"` // null for the server's default
 	RequireSecondFactor  bool                `json:"require_second_factor"`
+
+	ResponseRetentionSeconds int64 `json:"response_retention_seconds"` // 0 if storing is turned off
 }
 
 func (e *env) printWorkspaces(all ...*accounts.Workspace) error {
 	objects := make([]workspaceObject, len(all))
 	for i, w := range all {
-		objects[i] = workspaceObject{w.ID, "workspace", w.Name, w.StrictProjects, w.DefaultProjectBudget, int64(w.RotationGrace / time.Second), w.CreatedAt.Unix(), w.LeakPolicy, nil, w.RequireSecondFactor}
+		objects[i] = workspaceObject{w.ID, "workspace", w.Name, w.StrictProjects, w.DefaultProjectBudget, int64(w.RotationGrace / time.Second), w.CreatedAt.Unix(), w.LeakPolicy, nil, w.RequireSecondFactor, int64(w.ResponseRetention / time.Second)}
 		if w.TestTools != "" {
 			objects[i].TestTools = &w.TestTools
 		}
 	}
-	return printObjects(e, objects, "ID\tNAME\tSTRICT PROJECTS\tPROJECT BUDGET\tROTATION GRACE\tLEAK POLICY\tTEST TOOLS\tSECOND FACTOR REQUIRED",
-		`{{.id}}	{{.name}}	{{.strict_projects}}	{{default "none" .default_project_budget}}	{{seconds .rotation_grace_seconds}}	{{.leak_policy}}	{{default "default" .test_tools}}	{{.require_second_factor}}`)
+	return printObjects(e, objects, "ID\tNAME\tSTRICT PROJECTS\tPROJECT BUDGET\tROTATION GRACE\tLEAK POLICY\tTEST TOOLS\tSECOND FACTOR REQUIRED\tRESPONSES STORED",
+		`{{.id}}	{{.name}}	{{.strict_projects}}	{{default "none" .default_project_budget}}	{{seconds .rotation_grace_seconds}}	{{.leak_policy}}	{{default "default" .test_tools}}	{{.require_second_factor}}	{{if .response_retention_seconds}}{{seconds .response_retention_seconds}}{{else}}off{{end}}`)
 }

@@ -98,10 +98,11 @@ type Limits struct {
 	WorkspaceWritesPerMinute        int `name:"workspace_writes_per_minute" reload:"yes" default:"3000" min:"0" max:"100000000" help:"Other requests that all keys of a workspace may send per minute, separately in live and test; 0 turns this off."`
 	WorkspaceModelRequestsPerMinute int `name:"workspace_model_requests_per_minute" reload:"yes" default:"0" min:"0" max:"100000000" help:"Model calls, jobs and runs that all keys of a workspace may create per minute, separately in live and test; 0 turns this off."`
 
-	Keys               int `name:"keys" reload:"yes" default:"1000" min:"0" max:"100000000" help:"Keys that a workspace may have in each environment, not counting revoked and expired ones; 0 turns this off."`
-	ScopedTokens       int `name:"scoped_tokens" reload:"yes" default:"50000" min:"0" max:"100000000" help:"Unexpired scoped tokens that a workspace may have in each environment; 0 turns this off."`
-	IdempotencyRecords int `name:"idempotency_records" reload:"yes" default:"500000" min:"0" max:"100000000" help:"Responses to requests with an Idempotency-Key, kept for 24 hours, that a workspace may have in each environment; 0 turns this off."`
-	NewProjectsPerDay  int `name:"new_projects_per_day" reload:"yes" default:"100" min:"0" max:"100000000" help:"Projects that a key may create per UTC day by naming them in Service-Project; 0 turns this off."`
+	Keys               int  `name:"keys" reload:"yes" default:"1000" min:"0" max:"100000000" help:"Keys that a workspace may have in each environment, not counting revoked and expired ones; 0 turns this off."`
+	ScopedTokens       int  `name:"scoped_tokens" reload:"yes" default:"50000" min:"0" max:"100000000" help:"Unexpired scoped tokens that a workspace may have in each environment; 0 turns this off."`
+	IdempotencyRecords int  `name:"idempotency_records" reload:"yes" default:"500000" min:"0" max:"100000000" help:"Responses to requests with an Idempotency-Key, kept for 24 hours, that a workspace may have in each environment; 0 turns this off."`
+	StoredBytes        Size `name:"stored_bytes" reload:"yes" default:"5GiB" min:"1MiB" max:"1024GiB" help:"Stored responses and conversations of a workspace, encrypted. When they reach it, new responses are not stored."`
+	NewProjectsPerDay  int  `name:"new_projects_per_day" reload:"yes" default:"100" min:"0" max:"100000000" help:"Projects that a key may create per UTC day by naming them in Service-Project; 0 turns this off."`
 }
 
 // TestRequests returns the requests per minute of a test key; 0 means

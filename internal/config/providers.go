@@ -23,6 +23,7 @@ type Provider struct {
 	Local           bool              `key:"local"`   // free unless priced
 	OldLimitField   bool              `key:"old_limit_field"`
 	NoStreamOptions bool              `key:"no_stream_options"`
+	ResponsesAPI    *bool             `key:"responses_api"` // nil means only OpenAI itself
 	Weight          int               `key:"weight" default:"1"`
 	DefaultPrice    *ModelPrice       `key:"default_price"`
 	Models          []ProviderModel   `key:"models"` // nil means all models in the table
@@ -88,6 +89,14 @@ func (p Provider) Vendor() string {
 		return OpenAI
 	}
 	return ""
+}
+
+// HasResponses reports whether a provider gets requests in the format of the Responses API.
+func (p Provider) HasResponses() bool {
+	if p.ResponsesAPI != nil {
+		return *p.ResponsesAPI
+	}
+	return p.Vendor() == OpenAI
 }
 
 // Address is a provider's base URL. It is masked if it may contain credentials,

@@ -100,6 +100,7 @@ func (p Provider) checkDialect(f *faults) {
 		f.addIf(len(p.Headers) > 0, "headers", only)
 		f.addIf(p.OldLimitField, "old_limit_field", only)
 		f.addIf(p.NoStreamOptions, "no_stream_options", only)
+		f.addIf(p.ResponsesAPI != nil, "responses_api", only)
 		return
 	}
 	f.addIf(p.APIVersion != "" && !modelForm.MatchString(p.APIVersion), "api_version", "is not a version; expected such as 2024-10-21")

@@ -180,6 +180,7 @@ func Routes() []Route {
 		{Path: "team/invitations/{id}/revoke", Manages: true, action: revokeInvitation, formPage: teamPage},
 		{Path: "settings", page: settingsPage},
 		{Path: "settings", Manages: true, action: updateSettings, formPage: settingsPage},
+		{Path: "settings/responses", Manages: true, Confirm: true, action: setResponseRetention, formPage: settingsPage},
 		{Path: "settings/second-factor", Manages: true, Confirm: true, action: setRequireSecondFactor, formPage: settingsPage},
 		{Path: "settings/mail", Manages: true, action: sendTestMail, formPage: settingsPage},
 	}

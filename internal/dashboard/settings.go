@@ -3,6 +3,7 @@ package dashboard
 import (
 	"cmp"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
+	"turnpike/internal/conversations"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/keyring"
@@ -21,7 +23,8 @@ import (
 type settingsData struct {
 	Seen       string // the fingerprint of the form's values
 	GraceHours string
-	Strict     bool // current value, or that of a rejected form
+	Retentions []retentionChoice // of stored responses
+	Strict     bool              // current value, or that of a rejected form
 	Facts      Facts
 	PublicURL  string
 	Schedule   string       // of webhook retries
@@ -35,6 +38,7 @@ func settingsPage(req *request) (*view, error) {
 	d := settingsData{Seen: settingsFingerprint(req.workspace), Facts: req.s.Facts(), PublicURL: req.s.PublicURL,
 		Schedule:   strings.Join(web.Map(req.s.Facts().RetryAfter, countdown), ", "),
 		GraceHours: strconv.FormatFloat(req.workspace.RotationGrace.Hours(), 'f', -1, 64)}
+	d.Retentions = retentionChoices(req.workspace.ResponseRetention)
 	d.Strict = req.workspace.StrictProjects
 	if req.problem != nil && req.R.PostForm.Has("rotation_grace") {
 		d.Strict = req.form("strict_projects") != ""
@@ -85,6 +89,47 @@ func updateSettings(req *request) (*view, error) {
 
 func (req *request) logWorkspace(tx *db.Tx, detail map[string]any) error {
 	return req.actor().Log(req.Context(), tx, audit.Action{Tenant: accounts.Tenant{WorkspaceID: req.workspace.ID}, Action: "workspace.updated", Target: req.workspace.ID}, detail, req.now())
+}
+
+type retentionChoice struct {
+	Hours    int64
+	Label    string
+	Selected bool
+}
+
+// retentionChoices returns the choices for stored responses, which include the current value.
+func retentionChoices(current time.Duration) (out []retentionChoice) {
+	list := []time.Duration{0, accounts.MinResponseRetention, 24 * time.Hour, 3 * 24 * time.Hour, accounts.DefaultResponseRetention, 14 * 24 * time.Hour, accounts.MaxResponseRetention}
+	if !slices.Contains(list, current) {
+		list = append(list, current)
+		slices.Sort(list)
+	}
+	for _, d := range list {
+		c := retentionChoice{Hours: int64(d / time.Hour), Label: countdown(d), Selected: d == current}
+		if d == 0 {
+			c.Label = "Off: responses aren't stored"
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// setResponseRetention changes how long responses are stored. Stored ones that are older are purged.
+func setResponseRetention(req *request) (*view, error) {
+	hours, err := strconv.ParseInt(req.form("response_retention"), 10, 32)
+	if err != nil {
+		return nil, fault.Invalid("response_retention", "Choose how long responses are stored.")
+	}
+	kept := time.Duration(hours) * time.Hour
+	return req.save(req.to("settings"), "Settings saved.", func(tx *db.Tx) error {
+		if err := accounts.SetResponseRetention(req.Context(), tx, req.workspace.ID, kept); err != nil {
+			return err
+		}
+		if err := conversations.LimitRetention(req.Context(), tx, req.workspace.ID, kept, req.now()); err != nil {
+			return err
+		}
+		return req.logWorkspace(tx, map[string]any{"response_retention_seconds": int64(kept / time.Second)})
+	})
 }
 
 // setRequireSecondFactor changes whether members must prove a second factor. Only

@@ -42,6 +42,7 @@ const (
 	RequestTimeout       Code = "request_timeout"
 	RequestTooLarge      Code = "request_too_large"
 	UnsupportedMediaType Code = "unsupported_media_type"
+	UpgradeRequired      Code = "upgrade_required"
 
 	InvalidState         Code = "invalid_state"
 	IdempotencyKeyReused Code = "idempotency_key_reused"
@@ -83,6 +84,7 @@ var families = byCode(map[Family][]Code{
 	{Status: 409, Type: "conflict_error"}:                 {Conflict},
 	{Status: 413, Type: "invalid_request_error"}:          {RequestTooLarge},
 	{Status: 415, Type: "invalid_request_error"}:          {UnsupportedMediaType},
+	{Status: 426, Type: "invalid_request_error"}:          {UpgradeRequired},
 	{Status: 429, Type: "rate_limit_error"}:               {RateLimitExceeded},
 	{Status: 500, Type: "api_error"}:                      {Internal},
 	{Status: 502, Type: "upstream_error"}:                 {Upstream},

@@ -96,6 +96,7 @@ type Response struct {
 	Body     []byte
 	Stream   *Stream
 	Audio    *Audio
+	Native   bool // Body or Stream is in the format of the Responses API
 }
 
 // Chat makes a chat completion.
@@ -109,12 +110,20 @@ func (g *Gateway) Chat(ctx context.Context, c Call) (*Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.priorityTier && slices.ContainsFunc(targets, func(t target) bool { return t.offer.Price != catalog.Price{} }) {
-		return nil, fault.Invalid("service_tier", `service_tier "priority" has its own prices, which this server does not know. Omit it, or choose a model that the operator sells at those prices.`)
+	if err := r.checkTier(targets); err != nil {
+		return nil, err
 	}
 	return s.run(ctx, c, r, targets, func(ctx context.Context, t target, maxOutput int64) (*providers.Response, error) {
 		return t.provider.(providers.ChatCompleter).Chat(ctx, &providers.ChatRequest{Model: t.offer.Upstream, ID: t.offer.ID, Body: r.body, Stream: r.stream, MaxOutput: maxOutput})
 	})
+}
+
+// checkTier rejects a tier whose prices the catalog doesn't have.
+func (r *request) checkTier(targets []target) error {
+	if r.priorityTier && slices.ContainsFunc(targets, func(t target) bool { return t.offer.Price != catalog.Price{} }) {
+		return fault.Invalid("service_tier", `service_tier "priority" has its own prices, which this server does not know. Omit it, or choose a model that the operator sells at those prices.`)
+	}
+	return nil
 }
 
 // run makes a model call: rate limits, reservation, log, provider, settlement. Settling the
@@ -174,17 +183,18 @@ func (g *snapshot) run(ctx context.Context, c Call, r *request, targets []target
 		err = r.store(ctx)
 	}
 	var transformed []byte
-	if err == nil && c.TransformBody != nil && resp.Body != nil {
+	if err == nil && c.TransformBody != nil && resp.Body != nil && !resp.Native {
 		transformed, err = c.TransformBody(resp.Body)
 	}
 	if err != nil {
 		a.settleFailure(err)
 		return nil, err
 	}
-	out := &Response{Model: a.target.offer.ID, Provider: a.target.provider.Name()}
+	out := &Response{Model: a.target.offer.ID, Provider: a.target.provider.Name(), Native: resp.Native}
 	if s, ok := resp.Stream.(*startedStream); ok {
 		streaming = true
 		out.Stream = newStream(s, a)
+		out.Stream.native = resp.Native
 		return out, nil
 	}
 	if resp.Content != nil {

@@ -133,11 +133,14 @@ func (g *snapshot) targetsFor(env accounts.Environment, name string, kind catalo
 		if !found {
 			m := g.Catalog.Lookup(name) // a snapshot
 			if m == nil {
+				m = g.configuredModel(name)
+			}
+			if m == nil {
 				return nil
 			}
 			t = g.simulate(m)
 		}
-		if t.offer.Kind != kind {
+		if t.offer.Kind != kind && t.offer.Kind != "" {
 			return nil
 		}
 		return []target{t}
@@ -164,6 +167,17 @@ func (g *snapshot) targetsFor(env accounts.Environment, name string, kind catalo
 		return list
 	}
 	return unlisted
+}
+
+// configuredModel returns a model that the operator lists for a provider, or nil. The table may be
+// older than the model.
+func (g *snapshot) configuredModel(name string) *catalog.Model {
+	for _, u := range g.Upstreams {
+		if o := g.Catalog.Offer(u.Provider.Name(), name); o != nil && !o.AnyName {
+			return &o.Model
+		}
+	}
+	return nil
 }
 
 func (g *snapshot) simulate(m *catalog.Model) target {

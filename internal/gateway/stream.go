@@ -25,6 +25,7 @@ type Stream struct {
 	upstream    *startedStream
 	call        *activeCall
 	outputLimit int64 // output tokens after which the stream is cut; 0 for none
+	native      bool  // the events are those of the Responses API
 
 	lastChunk []byte          // of the provider, as a template for ours
 	reported  providers.Usage // by the provider
@@ -60,6 +61,9 @@ func (s *Stream) Next() ([]byte, error) {
 		case chunk.Usage != nil:
 			s.reported, s.settled = *chunk.Usage, true
 			charged := s.call.settleStream(s.reported, s.upstream.SoFar())
+			if s.native { // the event has more than the usage
+				return withResponseCredits(chunk.Data, charged), nil
+			}
 			if s.call.request.includeUsage {
 				return withCredits(chunk.Data, charged), nil
 			}
@@ -99,6 +103,11 @@ func (s *Stream) fail(err error) {
 
 // cut ends the stream as if the model had reached its limit.
 func (s *Stream) cut() {
+	if s.native {
+		s.end = ErrCut
+		s.settleByEstimate()
+		return
+	}
 	s.end = io.EOF
 	var choices []openai.ChunkChoice
 	for i := range s.call.request.choices {
@@ -114,7 +123,7 @@ func (s *Stream) settleByEstimate() {
 	r := s.call.request
 	u := r.withEstimatedInput(s.usage())
 	charged := s.call.settle(u, audit.UsageEstimated)
-	if r.includeUsage {
+	if r.includeUsage && !s.native {
 		chunk := s.newChunk()
 		chunk.Usage = fmt.Appendf(nil, `{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}`, u.InputTokens, u.OutputTokens, u.InputTokens+u.OutputTokens)
 		s.pending = append(s.pending, withCredits(openai.Encode(chunk), charged))

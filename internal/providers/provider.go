@@ -54,6 +54,7 @@ type Response struct {
 	Usage   Usage // of Body; a stream has its own
 	Stream  Stream
 	Content *Content
+	Native  bool // Body or Stream is in the format of the Responses API
 }
 
 // Stream is a streamed response. Next returns io.EOF after the last chunk. The

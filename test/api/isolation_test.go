@@ -9,6 +9,7 @@ import (
 	"turnpike/internal/api"
 	"turnpike/internal/config"
 	"turnpike/internal/ids"
+	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
 )
 
@@ -53,7 +54,14 @@ func populate(t *testing.T, s *harness.Server, n tenant, project string) tenant 
 	voice := post("/v1/voice/renders", map[string]any{"voice": "alloy", "input": "Hi."})
 	run := post("/v1/agents/runs", map[string]any{"model": "gpt-4o-mini", "input": "[[sim:tool=refund]]", "tools": []any{
 		map[string]any{"type": "function", "name": "refund", "parameters": map[string]any{"type": "object"}, "require_approval": "always"}}})
+	model := "small"
+	if strings.HasPrefix(n.key, "tp_test_") {
+		model = "gpt-4o-mini"
+	}
+	response := post("/v1/responses", map[string]any{"model": model, "input": "Hi."})
+	conversation := post("/v1/conversations", map[string]any{"items": []any{map[string]any{"role": "user", "content": "Hi."}}})
 	n.ids = map[string]string{
+		"/v1/responses/": response.Text("id"), "/v1/conversations/": conversation.Text("id"),
 		"/v1/keys/": post("/v1/keys", key).Text("id"), "/v1/projects/": project, "/v1/scoped_tokens/": token.Text("id"), "/v1/audit/": request,
 		"/v1/webhooks/": endpoint, "/v1/deliveries/": delivery.Text("id"), "/v1/events/": delivery.Text("event_id"), "/v1/replays/": replay.Text("id"),
 		"/v1/images/batches/": batch.Text("id"), "/v1/videos/": video.Text("id"), "/v1/voice/renders/": voice.Text("id"), "/v1/agents/runs/": run.Text("id"),
@@ -89,11 +97,15 @@ func (n tenant) at(t *testing.T, s *harness.Server, rt api.Route, owner tenant) 
 	if !known {
 		t.Fatalf("the route %s has an id and this test makes none for it: add one to populate", rt.Path)
 	}
-	r := harness.Request{Method: rt.Method, Path: strings.NewReplacer("{id}", id, "{approval}", owner.approval).Replace(rt.Path), Key: n.key}
+	r := harness.Request{Method: rt.Method, Path: strings.NewReplacer("{id}", id, "{approval}", owner.approval, "{item}", "msg_1").Replace(rt.Path), Key: n.key}
 	if strings.Contains(r.Path, "{") {
 		t.Fatalf("the route %s has a parameter that this test does not fill in: add it to tenant", rt.Path)
 	}
 	switch rt.Method + " " + rt.Path {
+	case "POST /v1/conversations/{id}":
+		r.Body = map[string]any{"metadata": map[string]any{"a": "b"}}
+	case "POST /v1/conversations/{id}/items":
+		r.Body = map[string]any{"items": []any{map[string]any{"role": "user", "content": "Hi."}}}
 	case "PATCH /v1/webhooks/{id}":
 		r.Body = map[string]any{"description": "x"}
 	case "POST /v1/webhooks/{id}/replay":
@@ -130,14 +142,15 @@ func (n tenant) checkSeesOwn(t *testing.T, s *harness.Server) {
 }
 
 // eachWithProviders runs fn with live keys that can create every type of
-// object. Their provider is unreachable.
+// object. The provider of all models but small is unreachable.
 func eachWithProviders(t *testing.T, engines []string, fn func(t *testing.T, s *harness.Server)) {
 	t.Helper()
 	eachEngine(t, engines, func(t *testing.T, engine string) {
 		cfg := harness.Config(t, engine)
 		cfg.Providers = []config.Provider{{Name: "away", Type: config.OpenAI, BaseURL: "http://127.0.0.1:1/v1", Weight: 1, Models: []config.ProviderModel{
 			{ID: "gpt-4o-mini", Price: price("1", "1", "")}, {ID: "pic", Kind: "image", Price: &config.ModelPrice{PerImage: "1"}}, {ID: "film", Kind: "video", Price: &config.ModelPrice{PerSecond: "1"}},
-			{ID: "talk", Kind: "speech", Price: &config.ModelPrice{PerCharacter: "1"}}}}}
+			{ID: "talk", Kind: "speech", Price: &config.ModelPrice{PerCharacter: "1"}}}},
+			{Name: "near", Type: config.OpenAI, BaseURL: config.Address(upstreams.NewOpenAI(t, "").BaseURL()), Weight: 1, Models: []config.ProviderModel{{ID: "small", Price: price("1", "1", "")}}}}
 		fn(t, harness.Start(t, cfg, harness.NewClock()))
 	})
 }

@@ -1,9 +1,11 @@
 package api_test
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/credits"
 	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
@@ -97,5 +99,37 @@ func TestResponsesCallToolsAndAcceptResults(t *testing.T) {
 		if last := list[len(list)-1]; last.Text("response.output.0.name") != "get_weather" || last.At("response.usage.credits") != 0.0 {
 			t.Errorf("a test key's stream: %s", last.Body)
 		}
+	})
+}
+
+func TestResponsesTranslateToolsOfCodingAgents(t *testing.T) {
+	eachGateway(t, sqlite, nil, func(t *testing.T, m *gatewayClient) {
+		patch := "*** Begin Patch\n*** Add File: a\n+\"x\"\n*** End Patch"
+		m.openai.Queue(upstreams.OpenAIReply{Calls: []upstreams.OpenAICall{{ID: "call_7", Name: "apply_patch", Arguments: `{"input":"*** Begin Patch\n*** Add File: a\n+\"x\"\n*** End Patch"}`}}, Usage: &upstreams.OpenAIUsage{Input: 20, Output: 5}})
+		tools := []any{map[string]any{"type": "custom", "name": "apply_patch"}, map[string]any{"type": "web_search"},
+			map[string]any{"type": "namespace", "name": "clock", "description": "Time.", "tools": []any{map[string]any{"type": "function", "name": "sleep"}}}}
+		r := m.respond(t, map[string]any{"model": "small", "input": "edit", "tools": tools}).Want(t, 200, "")
+		if r.Text("output.0.type") != "custom_tool_call" || r.Text("output.0.input") != patch || !strings.Contains(r.Header.Get("Service-Warning"), "web_search") || r.Text("tools.1.type") != "web_search" {
+			t.Errorf("got %v %s", r.Header, r.Body)
+		}
+		sent := m.openai.Requests()
+		if got := string(sent[len(sent)-1].Body); !strings.Contains(got, `"name":"clock__sleep"`) || strings.Contains(got, "web_search") {
+			t.Errorf("got provider request %s", got)
+		}
+		test := m.withTestKey(t)
+		list := chunks(test.respond(t, map[string]any{"model": "gpt-4o-mini", "input": "[[sim:tool=clock__sleep]]", "tools": tools, "stream": true}).Want(t, 200, ""))
+		if last := list[len(list)-1]; last.Text("response.output.0.namespace") != "clock" || last.Text("response.output.0.name") != "sleep" {
+			t.Errorf("a test key's stream: %s", last.Body)
+		}
+		test.respond(t, map[string]any{"model": "gpt-4o-mini", "input": "x", "tools": []any{map[string]any{"type": "file_search"}}}).Want(t, 400, "invalid_parameter")
+	})
+}
+
+func TestWebSocketUpgradeOfResponsesIsRejected(t *testing.T) {
+	eachShared(t, sqlite, func(t *testing.T, s *harness.Server) {
+		c := newClient(t, s, accounts.Test)
+		upgrade := http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"}, "Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="}}
+		c.Do(t, harness.Request{Method: "GET", Path: "/v1/responses", Key: c.key, Header: upgrade}).Want(t, 426, "upgrade_required")
+		c.Do(t, harness.Request{Method: "GET", Path: "/v1/responses", Key: c.key}).Want(t, 405, "method_not_allowed")
 	})
 }

@@ -25,7 +25,7 @@ import (
 func client(t *testing.T, dir, failure string) openai.Client {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, _ := io.ReadAll(req.Body)
-		r, err := responses.ToChat(body)
+		r, err := readAndTranslate(body)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return

@@ -13,6 +13,31 @@ type Event struct {
 	Data []byte
 }
 
+// Terminal reports whether the event is the last one of a response.
+func (e Event) Terminal() bool {
+	return e.Type == "response.completed" || e.Type == "response.incomplete" || e.Type == "response.failed"
+}
+
+// ResponseOf returns the response object of the last event, or nil.
+func ResponseOf(events []Event) jsontext.Value {
+	if len(events) == 0 {
+		return nil
+	}
+	var e struct {
+		Response jsontext.Value `json:"response"`
+	}
+	if json.Unmarshal(events[len(events)-1].Data, &e, lenient...) != nil || e.Response.Kind() != jsontext.KindBeginObject {
+		return nil
+	}
+	return e.Response
+}
+
+// ErrorEvent returns an error event.
+func ErrorEvent(code, message string) Event {
+	data, _ := json.Marshal(errorEvent(code, message), lenient...) // of strings
+	return Event{Type: "error", Data: data}
+}
+
 // event is the data of an event. Which fields are set depends on the type.
 type event struct {
 	Type           string           `json:"type"`
@@ -29,6 +54,7 @@ type event struct {
 	Logprobs       []openai.Logprob `json:"logprobs,omitzero"`
 	Name           *string          `json:"name,omitzero"`
 	Arguments      *string          `json:"arguments,omitzero"`
+	Input          *string          `json:"input,omitzero"`
 	Code           string           `json:"code,omitzero"`
 	Message        string           `json:"message,omitzero"`
 	Param          jsontext.Value   `json:"param,omitzero"` // always null

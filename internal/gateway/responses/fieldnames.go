@@ -52,7 +52,11 @@ func (r *Request) fieldName(chat string) string {
 		return r.origins[i].fieldName(rest)
 	}
 	if i, rest, ok := splitIndex(chat, "tools"); ok {
-		return "tools[" + strconv.Itoa(i) + "]" + strings.TrimPrefix(rest, ".function")
+		at := "tools[" + strconv.Itoa(i) + "]"
+		if i < len(r.tools.paths) {
+			at = r.tools.paths[i]
+		}
+		return at + strings.TrimPrefix(rest, ".function")
 	}
 	for _, p := range fieldPrefixes {
 		if rest, ok := strings.CutPrefix(chat, p.chat); ok && (rest == "" || rest[0] == '.' || rest[0] == '[') {

@@ -21,7 +21,7 @@ func FuzzToChat(f *testing.F) {
 		if jsonbody.CheckDepth(body, 128) != nil {
 			return
 		}
-		r, err := responses.ToChat(body)
+		r, err := readAndTranslate(body)
 		if err != nil {
 			if e, ok := fault.As(err); !ok || e.Message == "" || fault.FamilyOf(e.Code).Status != 400 {
 				t.Errorf("%q: %v", body, err)
@@ -45,7 +45,7 @@ func FuzzPush(f *testing.F) {
 		f.Add(read(f, dir, "completion.json"))
 	}
 	f.Add([]byte("{\"id\":\"\xff\",\"choices\":[{\"delta\":{\"content\":\"\xff\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":{\"a\":\"\xff\",\"a\":1}}}]}}],\"usage\":{\"credits\":1e999}}"))
-	r, err := responses.ToChat([]byte(`{"model":"m","input":"hi","stream":true}`))
+	r, err := readAndTranslate([]byte(`{"model":"m","input":"hi","stream":true}`))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestDeeplyNestedBodiesAreRejected(t *testing.T) {
 		// At the limit here, and one level too deep in a chat.
 		`{"input":"x","tools":[{"type":"function","name":"f","parameters":{"a":` + strings.Repeat("[", 9996) + strings.Repeat("]", 9996) + `}}]}`,
 	} {
-		if _, err := responses.ToChat([]byte(body)); !fault.Is(err, fault.InvalidJSON) {
+		if _, err := readAndTranslate([]byte(body)); !fault.Is(err, fault.InvalidJSON) {
 			t.Errorf("%.60s: %v", body, err)
 		}
 	}

@@ -43,11 +43,22 @@ func goldenDirs(t testing.TB) []string {
 
 func toChat(t testing.TB, body string) *responses.Request {
 	t.Helper()
-	r, err := responses.ToChat([]byte(body))
+	r, err := readAndTranslate([]byte(body))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
+}
+
+func readAndTranslate(body []byte) (*responses.Request, error) {
+	r, err := responses.Read(body)
+	if err == nil {
+		err = r.Translate()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 // stream translates a whole stream, one chunk per line.

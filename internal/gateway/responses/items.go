@@ -1,8 +1,9 @@
 package responses
 
 import (
+	"cmp"
 	"slices"
-	"strconv"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -14,14 +15,20 @@ import (
 type input = openai.StringOr[[]item]
 
 type item struct {
-	Type      string  `json:"type"`
-	ID        string  `json:"id"`
-	Role      string  `json:"role"`
-	Content   content `json:"content"`
-	CallID    string  `json:"call_id"`
-	Name      string  `json:"name"`
-	Arguments *string `json:"arguments"`
-	Output    content `json:"output"`
+	Type      string         `json:"type"`
+	ID        string         `json:"id"`
+	Role      string         `json:"role"`
+	Content   content        `json:"content"`
+	CallID    string         `json:"call_id"`
+	Namespace string         `json:"namespace"`
+	Name      string         `json:"name"`
+	Arguments jsontext.Value `json:"arguments"`
+	Input     *string        `json:"input"` // of a custom tool
+	Output    content        `json:"output"`
+	Execution string         `json:"execution"` // of a tool search
+	Tools     []tool         `json:"tools"`
+
+	EncryptedContent *string `json:"encrypted_content"` // of a compaction or reasoning
 }
 
 type message struct {
@@ -41,6 +48,9 @@ type turn struct {
 
 type conversation struct {
 	turns []*turn
+	tools *toolbox // receives tools that items add
+	// compacting is set if the response is a summary of the conversation.
+	compacting bool
 	// open has the calls without a result by call_id, which not every provider makes unique.
 	open map[string][]openCall
 }
@@ -52,8 +62,9 @@ type openCall struct {
 
 // messages translates instructions and input. Instructions get the role system, which every
 // server knows.
-func (in *request) messages() ([]message, error) {
-	c := &conversation{open: map[string][]openCall{}}
+func (r *Request) messages() ([]message, error) {
+	in := r.in
+	c := &conversation{tools: &r.tools, open: map[string][]openCall{}}
 	if in.Instructions != nil && *in.Instructions != "" {
 		c.add("system", []openai.Part{openai.TextPart(*in.Instructions)}, origin{at: "instructions"})
 	}
@@ -63,18 +74,15 @@ func (in *request) messages() ([]message, error) {
 		c.add("user", []openai.Part{openai.TextPart(in.Input.Text)}, origin{at: "input"})
 	case jsontext.KindBeginArray:
 		for i := range in.Input.Value {
-			if err := c.addItem(&in.Input.Value[i], "input["+strconv.Itoa(i)+"]"); err != nil {
+			if err := c.addItem(&in.Input.Value[i], r.itemPath(i)); err != nil {
 				return nil, err
 			}
 		}
-	case jsontext.KindInvalid, jsontext.KindNull:
-		return nil, fault.Missing("input", "input is required: a string or an array of items.")
-	default:
-		return nil, fault.Invalid("input", "input must be a string or an array of items.")
 	}
 	if len(c.turns) == before {
 		return nil, fault.Invalid("input", "input must have at least one message.")
 	}
+	r.compacting = c.compacting
 	return c.messages()
 }
 
@@ -88,19 +96,31 @@ func (c *conversation) addItem(i *item, at string) error {
 	switch {
 	case i.Type == "message" || i.Type == "" && i.Role != "":
 		return c.addMessage(i, at)
-	case i.Type == "function_call":
+	case i.Type == "function_call", i.Type == "custom_tool_call", i.Type == "tool_search_call":
 		return c.addCall(i, at)
-	case i.Type == "function_call_output":
+	case i.Type == "function_call_output", i.Type == "custom_tool_call_output":
 		return c.addResult(i, at)
-	case i.Type == "reasoning":
-		return nil // chat completions can't express it
+	case i.Type == "tool_search_output":
+		return c.addFoundTools(i, at)
+	case i.Type == compactionItem:
+		return c.addCompaction(i, at)
+	case i.Type == compactionTrigger:
+		return c.addTrigger(at)
+	case i.Type == "additional_tools":
+		return c.tools.addAll(i.Tools, at+".tools")
+	case slices.Contains(ignoredItems, i.Type):
+		return nil
 	case i.Type == "item_reference" || i.Type == "" && i.ID != "":
-		return fault.Invalid(at, "%s is an item_reference, which is not supported: items are not stored. Send the item itself, as client libraries do with store: false.", at)
+		return fault.Invalid(at, "%s is an item_reference. Send the item itself, as client libraries do with store: false.", at)
 	case i.Type == "":
 		return fault.Missing(at+".type", "%s.type is required: message, function_call or function_call_output.", at)
 	}
-	return fault.Invalid(at+".type", "%s.type must be message, function_call, function_call_output or reasoning; %.40q is not supported.", at, i.Type)
+	return fault.Invalid(at+".type", "%s.type %.40q needs a model of a provider with the Responses API. For this model, send messages and calls of function or custom tools.", at, i.Type)
 }
+
+// ignoredItems are items that chat completions can't express. The conversation is complete without
+// them: the assistant's messages have the results.
+var ignoredItems = []string{"reasoning", "web_search_call", "image_generation_call"}
 
 func (c *conversation) addMessage(i *item, at string) error {
 	switch i.Role {
@@ -133,23 +153,77 @@ func (c *conversation) lastAssistant() *turn {
 // addCall adds the call to the assistant's previous turn: chat completions have the text and all
 // its calls in one message.
 func (c *conversation) addCall(i *item, at string) error {
-	switch {
-	case i.CallID == "":
+	name, arguments, err := i.function(at)
+	if err != nil || i.isServerSearch() {
+		return err
+	}
+	if i.CallID == "" {
 		return fault.Missing(at+".call_id", "%s.call_id is required.", at)
-	case i.Name == "":
-		return fault.Missing(at+".name", "%s.name is required: the name of the function.", at)
-	case i.Arguments == nil:
-		return fault.Missing(at+".arguments", "%s.arguments is required: a JSON object as a string.", at)
 	}
 	t := c.lastAssistant()
 	if t == nil || len(t.results) > 0 {
 		t = c.add("assistant", nil, origin{at: at, content: "content"})
 	}
-	t.ToolCalls = append(t.ToolCalls, openai.FunctionToolCall(i.CallID, i.Name, *i.Arguments))
+	t.ToolCalls = append(t.ToolCalls, openai.FunctionToolCall(i.CallID, name, arguments))
 	t.from.calls = append(t.from.calls, at)
 	c.open[i.CallID] = append(c.open[i.CallID], openCall{turn: t, index: len(t.hasResult)})
 	t.hasResult = append(t.hasResult, false)
 	return nil
+}
+
+// function returns the name and the arguments of a call's function.
+func (i *item) function(at string) (name, arguments string, err error) {
+	switch {
+	case i.Type == string(toolSearchCall):
+		return toolSearch, cmp.Or(i.argumentsText(), "{}"), nil
+	case i.Name == "":
+		return "", "", fault.Missing(at+".name", "%s.name is required: the name of the function or tool.", at)
+	case i.Type == string(customCall) && i.Input == nil:
+		return "", "", fault.Missing(at+".input", "%s.input is required: a string.", at)
+	case i.Type == string(customCall):
+		arguments = customArguments(*i.Input)
+	case !isSet(i.Arguments):
+		return "", "", fault.Missing(at+".arguments", "%s.arguments is required: a JSON object as a string.", at)
+	case i.Arguments.Kind() != jsontext.KindString:
+		return "", "", fault.Invalid(at+".arguments", "%s.arguments must be a string: a JSON object as a string.", at)
+	default:
+		arguments = i.argumentsText()
+	}
+	return chatName(i.Namespace, i.Name), arguments, nil
+}
+
+// argumentsText returns the arguments, which a tool search has as an object and a function as a string.
+func (i *item) argumentsText() string {
+	switch i.Arguments.Kind() {
+	case jsontext.KindString:
+		text, _ := jsontext.AppendUnquote(nil, i.Arguments)
+		return string(text)
+	case jsontext.KindBeginObject:
+		return string(i.Arguments)
+	}
+	return ""
+}
+
+// isServerSearch reports whether the item is part of a tool search by a provider.
+func (i *item) isServerSearch() bool {
+	return (i.Type == string(toolSearchCall) || i.Type == "tool_search_output") && i.Execution != "client"
+}
+
+// addFoundTools adds the tools that a tool search has found.
+func (c *conversation) addFoundTools(i *item, at string) error {
+	if err := c.tools.addAll(i.Tools, at+".tools"); err != nil || i.isServerSearch() {
+		return err
+	}
+	names := make([]string, 0, len(i.Tools))
+	for _, t := range i.Tools {
+		names = append(names, t.Name)
+	}
+	found := "No tools found."
+	if len(names) > 0 {
+		found = "These tools are available now: " + strings.Join(names, ", ")
+	}
+	i.Output = content{Kind: jsontext.KindString, Text: found}
+	return c.addResult(i, at)
 }
 
 // addResult adds a function's output to its call. Tool messages are text only, so media follow

@@ -1,11 +1,13 @@
-// Package responses translates OpenAI's Responses API to chat completions, and plain or streamed
-// completions back to responses. Nothing is stored, so references to earlier responses are rejected.
+// Package responses reads requests of OpenAI's Responses API. For providers without that API, it
+// translates them to chat completions, and plain or streamed completions back to responses.
 package responses
 
 import (
 	"cmp"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -18,6 +20,7 @@ import (
 type request struct {
 	settings
 	Model             *string               `json:"model"`
+	Models            []string              `json:"models"` // fallbacks
 	Input             input                 `json:"input"`
 	Tools             []tool                `json:"tools"`
 	ParallelToolCalls *bool                 `json:"parallel_tool_calls"`
@@ -31,6 +34,9 @@ type request struct {
 	StreamOptions     *openai.StreamOptions `json:"stream_options"`
 	Background        bool                  `json:"background"`
 	N                 *int64                `json:"n"`
+
+	PreviousResponseID *string        `json:"previous_response_id"`
+	Conversation       conversationID `json:"conversation"`
 
 	// ClientMetadata is sent by Codex. Chat completions have no such field, and OpenAI rejects
 	// unknown ones.
@@ -70,13 +76,10 @@ func value(s *string) string {
 	return *s
 }
 
-// unsupported are fields that refer to state that a server would have to store, and fields of chat
-// completions that have another name in the Responses API.
+// unsupported are fields that Turnpike has no counterpart for, and fields of chat completions that
+// have another name in the Responses API.
 var unsupported = []struct{ name, hint, replacement string }{
-	{"previous_response_id", "responses are not stored. Send the whole conversation in input.", ""},
-	{"conversation", "conversations are not stored. Send the whole conversation in input.", ""},
 	{"prompt", "prompts are not stored. Send its text in instructions or input.", ""},
-	{"context_management", "the input is forwarded unchanged. Shorten it yourself.", ""},
 	{"audio", "responses are text. For audio, use POST /v1/chat/completions.", ""},
 	{"messages", "", "input"},
 	{"response_format", "", "text.format"},
@@ -91,10 +94,16 @@ var unsupported = []struct{ name, hint, replacement string }{
 
 func (in *request) rejectUnsupported() error {
 	if in.Background {
-		return fault.Invalid("background", "background true is not supported: responses are not stored. Omit it, and read or stream the response.")
+		return fault.Invalid("background", "background true is not supported. Omit it, and read or stream the response.")
 	}
 	if in.N != nil && *in.N != 1 {
 		return fault.Invalid("n", "n must be 1 or absent. For another response, repeat the request.")
+	}
+	if in.MaxOutputTokens != nil && *in.MaxOutputTokens < 1 {
+		return fault.Invalid("max_output_tokens", "max_output_tokens must be at least 1.")
+	}
+	if isSet(in.Metadata) && in.Metadata.Kind() != jsontext.KindBeginObject {
+		return fault.Invalid("metadata", "metadata must be an object.")
 	}
 	for _, f := range unsupported {
 		switch {
@@ -112,12 +121,10 @@ func (in *request) rejectUnsupported() error {
 // copySettings copies the fields that mean the same in both APIs. It drops store and metadata:
 // nothing is stored, and OpenAI rejects metadata without store.
 func (in *request) copySettings(out *openai.ChatRequest) error {
-	if in.MaxOutputTokens != nil && *in.MaxOutputTokens < 1 {
-		return fault.Invalid("max_output_tokens", "max_output_tokens must be at least 1.")
+	if isSet(in.Extra["context_management"]) {
+		return fault.Invalid("context_management", "context_management is not supported by this model's provider. Shorten the input yourself.")
 	}
-	if isSet(in.Metadata) && in.Metadata.Kind() != jsontext.KindBeginObject {
-		return fault.Invalid("metadata", "metadata must be an object.")
-	}
+	delete(in.Extra, "context_management")
 	// Chat completions never truncate, so the response says "disabled" even for "auto".
 	if t := in.Truncation; t != nil && *t != "disabled" && *t != "auto" {
 		return fault.Invalid("truncation", "truncation must be disabled or auto. The input is never truncated.")
@@ -222,15 +229,26 @@ func (in *request) translateText(out *openai.ChatRequest) error {
 
 // Request is a Responses request and its translation.
 type Request struct {
-	Chat   []byte // the body of the chat completion request
+	Chat   []byte // the body of the chat completion request, after Translate
 	Stream bool
 	Model  string // as in the request, or ""
 	// ID is the source of the response's IDs: req_abc gives resp_abc, msg_abc_0 and so on. If
 	// empty, they derive from the completion's ID, which not every server makes unique.
 	ID string
+	// Now is the clock for completed_at, or nil.
+	Now func() time.Time
+	// Stored is set by the caller if it stores the response.
+	Stored bool
 
-	in      *request
-	origins []origin // of the chat messages, for TranslateFault
+	in           *request
+	body         []byte
+	earlier      []jsontext.Value // items before the input, from stored state
+	resumed      jsontext.Value   // the input with the earlier items; nil if the request needs no state
+	translated   bool
+	compacting   bool // the response is a summary of the conversation
+	translateErr error
+	tools        toolbox
+	origins      []origin // of the chat messages, for TranslateFault
 }
 
 var requestNames = func() jsonbody.Names {
@@ -241,28 +259,70 @@ var requestNames = func() jsonbody.Names {
 	return names
 }()
 
-// ToChat translates a Responses request. Errors name the field as in the request.
-func ToChat(body []byte) (*Request, error) {
+// Read reads a request. Errors name the field as in the request.
+func Read(body []byte) (*Request, error) {
 	in := &request{}
 	if err := jsonbody.DecodeForwarded(body, in, requestNames); err != nil {
 		return nil, err
 	}
-	out := &openai.ChatRequest{Model: value(in.Model)}
-	if err := cmp.Or(in.rejectUnsupported(), in.copySettings(out), in.translateTools(out), in.translateText(out)); err != nil {
+	if err := cmp.Or(in.rejectUnsupported(), in.checkInput(), in.checkState()); err != nil {
 		return nil, err
+	}
+	return &Request{Stream: in.Stream, Model: value(in.Model), in: in, body: body}, nil
+}
+
+// Routing returns the fields that decide where the request goes and what it may cost.
+func (r *Request) Routing() openai.Routing {
+	in := r.in
+	out := openai.Routing{Model: r.Model, Models: in.Models, Stream: in.Stream, IncludeUsage: true, Choices: 1, HasTools: len(in.Tools) > 0,
+		PriorityService: strings.EqualFold(value(in.ServiceTier), "priority")}
+	if in.MaxOutputTokens != nil {
+		out.MaxOutput = *in.MaxOutputTokens
+	}
+	if in.Text != nil && in.Text.Format != nil {
+		out.HasSchema = in.Text.Format.Type == "json_schema"
+	}
+	return out
+}
+
+// HasHostedTools reports whether the provider may add to the input, such as the results of a search.
+func (r *Request) HasHostedTools() bool {
+	return slices.ContainsFunc(r.in.Tools, func(t tool) bool {
+		return t.Type != "function" && t.Type != "custom" && t.Type != "namespace" && t.Type != "tool_search"
+	})
+}
+
+// Body returns the client's body.
+func (r *Request) Body() []byte { return r.body }
+
+// Translate translates the request to a chat completion, once. Errors name the field as in the request.
+func (r *Request) Translate() error {
+	if !r.translated {
+		r.translated, r.translateErr = true, r.translate()
+	}
+	return r.translateErr
+}
+
+func (r *Request) translate() error {
+	in := r.in
+	out := &openai.ChatRequest{Model: r.Model}
+	if err := cmp.Or(in.copySettings(out), r.tools.addAll(in.Tools, "tools"), in.translateText(out)); err != nil {
+		return err
 	}
 	out.Extra, _ = json.Marshal(in.Extra, json.Deterministic(true)) // it was JSON
-	messages, err := in.messages()
-	if err != nil {
-		return nil, err
+	messages, err := r.messages()
+	if err := cmp.Or(err, r.tools.apply(in, out)); err != nil {
+		return err
 	}
-	r := &Request{Stream: in.Stream, Model: out.Model, in: in}
+	if r.compacting && len(out.Tools) > 0 {
+		out.ToolChoice = openai.StringOr[openai.ChoiceObject]{Kind: jsontext.KindString, Text: "none"}
+	}
 	for _, m := range messages {
 		out.Messages = append(out.Messages, m.Message)
 		r.origins = append(r.origins, m.from)
 	}
 	if r.Chat, err = json.Marshal(out); err != nil { // the translation nests deeper than the limit of JSON
-		return nil, fault.New(fault.InvalidJSON, "The body is nested too deeply.").Because(err)
+		return fault.New(fault.InvalidJSON, "The body is nested too deeply.").Because(err)
 	}
-	return r, nil
+	return nil
 }

@@ -28,6 +28,7 @@ type response struct {
 	ID                 string             `json:"id"`
 	Object             string             `json:"object"`
 	CreatedAt          int64              `json:"created_at"`
+	CompletedAt        *int64             `json:"completed_at"`
 	Status             string             `json:"status"`
 	Background         bool               `json:"background"`
 	Error              *responseError     `json:"error"`
@@ -36,13 +37,20 @@ type response struct {
 	Output             []outputItem       `json:"output"`
 	ParallelToolCalls  bool               `json:"parallel_tool_calls"`
 	PreviousResponseID *string            `json:"previous_response_id"`
+	Conversation       *conversationEcho  `json:"conversation"`
 	Reasoning          reasoningEcho      `json:"reasoning"`
 	Store              bool               `json:"store"`
 	Text               textSettings       `json:"text"`
-	Tools              []toolEcho         `json:"tools"`
+	Tools              []any              `json:"tools"` // a toolEcho, or a tool as in the request
 	TopLogprobs        int64              `json:"top_logprobs"`
 	Truncation         string             `json:"truncation"`
+	FrequencyPenalty   float64            `json:"frequency_penalty"`
+	PresencePenalty    float64            `json:"presence_penalty"`
 	Usage              *usage             `json:"usage"`
+}
+
+type conversationEcho struct {
+	ID string `json:"id"`
 }
 
 type responseError struct {
@@ -68,14 +76,18 @@ type toolEcho struct {
 }
 
 type outputItem struct {
-	ID        string       `json:"id"`
-	Type      string       `json:"type"`
-	Status    string       `json:"status"`
-	Role      string       `json:"role,omitzero"`
-	Content   []outputPart `json:"content,omitzero"`
-	CallID    string       `json:"call_id,omitzero"`
-	Name      *string      `json:"name,omitzero"`
-	Arguments *string      `json:"arguments,omitzero"`
+	ID               string         `json:"id"`
+	Type             string         `json:"type"`
+	Status           string         `json:"status,omitzero"`
+	Role             string         `json:"role,omitzero"`
+	Content          []outputPart   `json:"content,omitzero"`
+	CallID           string         `json:"call_id,omitzero"`
+	Namespace        string         `json:"namespace,omitzero"`
+	Name             *string        `json:"name,omitzero"`
+	Arguments        jsontext.Value `json:"arguments,omitzero"`
+	EncryptedContent *string        `json:"encrypted_content,omitzero"`
+	Input            *string        `json:"input,omitzero"`
+	Execution        string         `json:"execution,omitzero"`
 }
 
 type outputPart struct {
@@ -93,8 +105,22 @@ func messageItem(id, status string, parts []outputPart) outputItem {
 	return outputItem{ID: id, Type: "message", Status: status, Role: "assistant", Content: parts}
 }
 
-func callItem(id, status, callID, name, arguments string) outputItem {
-	return outputItem{ID: id, Type: "function_call", Status: status, CallID: callID, Name: &name, Arguments: &arguments}
+// callItem returns the item for the call of a tool. The arguments are those of its function.
+func callItem(id, status, callID string, ref toolRef, arguments string) outputItem {
+	out := outputItem{ID: id, Type: string(ref.kind), Status: status, CallID: callID, Namespace: ref.namespace}
+	switch ref.kind {
+	case customCall:
+		out.Name, out.Input = &ref.name, &arguments
+	case toolSearchCall:
+		out.Execution = "client"
+		if out.Arguments = jsontext.Value(arguments); !out.Arguments.IsValid(lenient...) {
+			out.Arguments = jsontext.Value("{}")
+		}
+	default:
+		out.Name = &ref.name
+		out.Arguments, _ = jsontext.AppendQuote(nil, arguments)
+	}
+	return out
 }
 
 func textOutput(text string, logprobs []openai.Logprob) outputPart {
@@ -150,6 +176,19 @@ func (r *Request) newResponse(of *completion) *response {
 		Text:              textSettings{Format: &textFormat{Type: "text"}},
 		Truncation:        "disabled",
 	}
+	if out.Temperature == nil {
+		out.Temperature = new(1.0)
+	}
+	if out.TopP == nil {
+		out.TopP = new(1.0)
+	}
+	if value(out.ServiceTier) == "" {
+		out.ServiceTier = new("default")
+	}
+	out.Store, out.PreviousResponseID = r.Stored, in.PreviousResponseID
+	if id := r.ConversationID(); id != "" {
+		out.Conversation = &conversationEcho{id}
+	}
 	if out.ToolChoice.IsNull() {
 		out.ToolChoice = toolChoice{Kind: jsontext.KindString, Text: "auto"}
 	}
@@ -168,12 +207,28 @@ func (r *Request) newResponse(of *completion) *response {
 	if !isSet(in.Metadata) {
 		out.Metadata = jsontext.Value("{}")
 	}
-	for _, t := range in.Tools {
-		out.Tools = append(out.Tools, toolEcho{
-			Type: t.Type, Name: t.Name, Description: t.Description, Parameters: t.Parameters, Strict: t.Strict != nil && *t.Strict,
-		})
-	}
+	out.Tools = r.toolEchoes()
 	out.setServiceTier(of)
+	return out
+}
+
+func (r *Request) toolEchoes() []any {
+	out := make([]any, 0, len(r.in.Tools))
+	var given struct {
+		Tools []jsontext.Value `json:"tools"`
+	}
+	for i, t := range r.in.Tools {
+		if t.Type == "function" {
+			out = append(out, toolEcho{
+				Type: t.Type, Name: t.Name, Description: t.Description, Parameters: t.Parameters, Strict: t.Strict != nil && *t.Strict,
+			})
+			continue
+		}
+		if given.Tools == nil {
+			_ = json.Unmarshal(r.body, &given, lenient...) // it was decoded before
+		}
+		out = append(out, given.Tools[i])
+	}
 	return out
 }
 
@@ -197,9 +252,16 @@ func (r *response) finish(reason text) {
 		return
 	}
 	r.Status = incomplete
-	if n := len(r.Output); n > 0 {
+	if n := len(r.Output); n > 0 && r.Output[n-1].Status != "" {
 		r.Output[n-1].Status = incomplete
 	}
+}
+
+func (r *Request) completedAt() *int64 {
+	if r.Now == nil {
+		return nil
+	}
+	return new(r.Now().Unix())
 }
 
 func (r *Request) suffix(chatID string) string {
@@ -228,8 +290,9 @@ func (r *Request) ToResponse(completion []byte) ([]byte, error) {
 		return nil, fault.New(fault.Upstream, "The model provider's response has no choices.")
 	}
 	out := r.newResponse(c)
-	out.addOutput(choice)
+	out.addOutput(choice, r)
 	out.finish(choice.FinishReason)
+	out.CompletedAt = r.completedAt()
 	out.Usage = c.Usage.response()
 	text, err := json.Marshal(out, lenient...)
 	if err != nil {
@@ -238,7 +301,12 @@ func (r *Request) ToResponse(completion []byte) ([]byte, error) {
 	return text, nil
 }
 
-func (r *response) addOutput(c *choice) {
+func (r *response) addOutput(c *choice, of *Request) {
+	if of.compacting {
+		r.Output = append(r.Output, compactionOutput(itemID("cmp", r.ID, 0), string(c.Message.Content)))
+		return
+	}
+	tools := &of.tools
 	var parts []outputPart
 	if c.Message.Content != "" {
 		parts = append(parts, textOutput(string(c.Message.Content), c.Logprobs.Content))
@@ -252,7 +320,10 @@ func (r *response) addOutput(c *choice) {
 	for _, call := range c.Message.ToolCalls {
 		n := len(r.Output)
 		callID := cmp.Or(string(call.ID), itemID("call", r.ID, n))
-		f := call.Function
-		r.Output = append(r.Output, callItem(itemID("fc", r.ID, n), completed, callID, string(f.Name), string(f.Arguments)))
+		ref, arguments := tools.ref(string(call.Function.Name)), string(call.Function.Arguments)
+		if ref.kind == customCall {
+			arguments = customInput(arguments)
+		}
+		r.Output = append(r.Output, callItem(itemID(ref.kind.idPrefix(), r.ID, n), completed, callID, ref, arguments))
 	}
 }

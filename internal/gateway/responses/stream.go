@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"turnpike/internal/fault"
 	"turnpike/internal/openai"
 )
@@ -20,6 +18,7 @@ type Stream struct {
 	message  *streamItem           // the message in progress, or nil
 	finish   text                  // the finish reason
 	usage    *usage
+	summary  strings.Builder // of a conversation that is compacted
 	sequence int
 	ended    bool
 	ready    []Event
@@ -35,8 +34,10 @@ type streamItem struct {
 	parts []*streamPart // of a message
 
 	isCall    bool
-	chatID    string // the ID of a call in the completion
-	callID    string // the ID that was sent
+	tool      toolRef
+	input     inputReader // of a custom tool
+	chatID    string      // the ID of a call in the completion
+	callID    string      // the ID that was sent
 	name      string
 	arguments strings.Builder
 	sent      int // bytes of the arguments
@@ -88,10 +89,22 @@ func (s *Stream) End() []Event {
 	}
 	s.ended = true
 	s.response.Output = s.output()
+	if s.request.compacting {
+		s.sendSummary()
+	}
 	s.response.finish(s.finish)
+	s.response.CompletedAt = s.request.completedAt()
 	s.response.Usage = s.usage
 	s.sendResponse("response." + s.response.Status)
 	return s.takeEvents()
+}
+
+// sendSummary sends the item that replaces the conversation.
+func (s *Stream) sendSummary() {
+	item := compactionOutput(itemID("cmp", s.response.ID, 0), s.summary.String())
+	s.response.Output = []outputItem{item}
+	s.send(event{Type: "response.output_item.added", OutputIndex: new(0), Item: &item})
+	s.send(event{Type: "response.output_item.done", OutputIndex: new(0), Item: &item})
 }
 
 // Fail returns the last events of a failed stream. The final one has the output so far.
@@ -101,12 +114,10 @@ func (s *Stream) Fail(code, message string) []Event {
 	}
 	s.start(&completion{})
 	s.ended = true
-	s.send(event{Type: "error", Code: code, Message: message, Param: jsontext.Value("null"), Error: &errorObject{
-		Type: fault.FamilyOf(fault.Code(code)).Type, Code: code, Message: message,
-	}})
+	s.send(errorEvent(code, message))
 	s.response.Output = s.output()
 	s.response.Status = failed
-	s.response.Error = &responseError{Code: code, Message: message}
+	s.response.Error = &responseError{Code: openAIErrorCode(code), Message: message}
 	s.response.Usage = s.usage
 	s.sendResponse("response.failed")
 	return s.takeEvents()
@@ -154,8 +165,12 @@ func (s *Stream) appendText(delta string, logprobs []openai.Logprob, refusal boo
 	if delta == "" {
 		return
 	}
+	if s.request.compacting {
+		s.summary.WriteString(delta)
+		return
+	}
 	if s.message == nil {
-		s.message = s.newItem("msg")
+		s.message = s.newItem()
 		s.announce(s.message)
 	}
 	item := s.message
@@ -190,7 +205,7 @@ func (s *Stream) appendCall(delta *chatCall, position count) {
 			s.closeItem(s.message, false)
 			s.message = nil
 		}
-		item = s.newItem("fc")
+		item = s.newItem()
 		item.isCall = true
 		s.calls[at] = item
 	}
@@ -208,15 +223,38 @@ func (s *Stream) appendCall(delta *chatCall, position count) {
 
 func (s *Stream) sendArguments(item *streamItem) {
 	s.announce(item)
-	if unsent := item.arguments.String()[item.sent:]; unsent != "" {
-		item.sent += len(unsent)
-		s.sendItem(item, event{Type: "response.function_call_arguments.delta", Delta: &unsent})
+	switch item.tool.kind {
+	case functionCall:
+		if unsent := item.arguments.String()[item.sent:]; unsent != "" {
+			item.sent += len(unsent)
+			s.sendItem(item, event{Type: "response.function_call_arguments.delta", Delta: &unsent})
+		}
+	case customCall:
+		s.sendInput(item, item.input.next(item.arguments.String()))
 	}
 }
 
-func (s *Stream) newItem(kind string) *streamItem {
-	n := len(s.items)
-	item := &streamItem{index: n, id: itemID(kind, s.response.ID, n)}
+func (s *Stream) sendInput(item *streamItem, delta string) {
+	if delta != "" {
+		s.sendItem(item, event{Type: "response.custom_tool_call_input.delta", Delta: &delta})
+	}
+}
+
+func (s *Stream) closeCall(item *streamItem) {
+	s.sendArguments(item)
+	switch item.tool.kind {
+	case functionCall:
+		s.sendItem(item, event{Type: "response.function_call_arguments.done", Name: &item.tool.name, Arguments: new(item.arguments.String())})
+	case customCall:
+		input, rest := item.input.finish(item.arguments.String())
+		s.sendInput(item, rest)
+		item.input.text.WriteString(rest)
+		s.sendItem(item, event{Type: "response.custom_tool_call_input.done", Input: &input})
+	}
+}
+
+func (s *Stream) newItem() *streamItem {
+	item := &streamItem{index: len(s.items)}
 	s.items = append(s.items, item)
 	return item
 }
@@ -227,10 +265,13 @@ func (s *Stream) announce(item *streamItem) {
 		return
 	}
 	item.added = true
+	item.id = itemID("msg", s.response.ID, item.index)
 	empty := messageItem(item.id, inProgress, nil)
 	if item.isCall {
+		item.tool = s.request.tools.ref(item.name)
+		item.id = itemID(item.tool.kind.idPrefix(), s.response.ID, item.index)
 		item.callID = cmp.Or(item.chatID, itemID("call", s.response.ID, item.index))
-		empty = callItem(item.id, inProgress, item.callID, item.name, "")
+		empty = callItem(item.id, inProgress, item.callID, item.tool, "")
 	}
 	s.send(event{Type: "response.output_item.added", OutputIndex: &item.index, Item: &empty})
 }
@@ -241,8 +282,7 @@ func (s *Stream) closeItem(item *streamItem, cut bool) {
 	}
 	item.done = true
 	if item.isCall {
-		s.sendArguments(item)
-		s.sendItem(item, event{Type: "response.function_call_arguments.done", Name: &item.name, Arguments: new(item.arguments.String())})
+		s.closeCall(item)
 	} else {
 		s.closePart(item)
 	}
@@ -291,7 +331,11 @@ func (i *streamItem) lastPart() *streamPart {
 
 func (i *streamItem) output(status string) outputItem {
 	if i.isCall {
-		return callItem(i.id, status, i.callID, i.name, i.arguments.String())
+		arguments := i.arguments.String()
+		if i.tool.kind == customCall {
+			arguments = i.input.text.String()
+		}
+		return callItem(i.id, status, i.callID, i.tool, arguments)
 	}
 	var parts []outputPart
 	for _, p := range i.parts {

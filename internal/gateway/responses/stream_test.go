@@ -37,7 +37,7 @@ func TestFailedStreamEndsWithPartialResponse(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := last.Response
-	if got.ID != "resp_abc" || got.Model != "m2" || got.Status != "failed" || got.Error.Code != "upstream_timeout" || got.Output[0].Content[0].Text != "Hel" || got.Output[0].ID != "msg_abc_0" || got.Output[0].Status != "incomplete" {
+	if got.ID != "resp_abc" || got.Model != "m2" || got.Status != "failed" || got.Error.Code != "server_error" || got.Output[0].Content[0].Text != "Hel" || got.Output[0].ID != "msg_abc_0" || got.Output[0].Status != "incomplete" {
 		t.Errorf("%s", events[1].Data)
 	}
 	if more, err := s.Push([]byte(`{}`)); more != nil || err != nil || s.End() != nil || s.Fail("x", "y") != nil {

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"turnpike/internal/fault"
-	"turnpike/internal/gateway/responses"
 )
 
 func TestInvalidRequestErrorNamesTheField(t *testing.T) {
@@ -42,11 +41,15 @@ func TestInvalidRequestErrorNamesTheField(t *testing.T) {
 		{item(`{"role":"user","content":{}}`), invalid, "input[0].content", "a string or an array"},
 		{item(`{"role":"user","content":[]}`), invalid, "input[0].content", "at least one part"},
 		{item(`{"role":"user","content":[{"type":"input_text","text":5}]}`), invalid, "input[0].content[0].text", "a string"},
-		{item(`{"type":"item_reference","id":"msg_1"}`), invalid, "input[0]", "not stored"},
 		{item(`{"type":"item_reference","id":"msg_1"}`), invalid, "input[0]", "store: false"},
-		{item(`{"id":"msg_1"}`), invalid, "input[0]", "not stored"},
-		{item(`{"type":"web_search_call","id":"ws_1","status":"completed"}`), invalid, "input[0].type", "web_search_call"},
-		{item(`{"type":"custom_tool_call","call_id":"c","name":"f","input":"x"}`), invalid, "input[0].type", "custom_tool_call"},
+		{item(`{"id":"msg_1"}`), invalid, "input[0]", "store: false"},
+		{item(`{"type":"file_search_call","id":"fs_1","status":"completed"}`), invalid, "input[0].type", "file_search_call"},
+		{item(`{"type":"web_search_call","id":"ws_1","status":"completed"}`), invalid, "input", "at least one message"},
+		{item(`{"type":"custom_tool_call","call_id":"c","name":"f"}`), missing, "input[0].input", "a string"},
+		{item(`{"type":"custom_tool_call","call_id":"c","name":"f","input":"x"}`), invalid, "input[0].call_id", "no output"},
+		{item(`{"type":"additional_tools","tools":[{"type":"mcp"}]}`), invalid, "input[0].tools[0].type", "mcp"},
+		{item(`{"type":"additional_tools","tools":[]}`), invalid, "input", "at least one message"},
+		{item(`{"type":"tool_search_output","execution":"client","call_id":"c","tools":[]}`), invalid, "input[0].call_id", "no function_call before it"},
 		{user(`{}`), missing, "input[0].content[0].type", "input_text"},
 		{user(`{"type":"text","text":"hi"}`), invalid, "input[0].content[0].type", "input_text"},
 		{user(`{"type":"input_video"}`), invalid, "input[0].content[0].type", "input_video"},
@@ -71,12 +74,11 @@ func TestInvalidRequestErrorNamesTheField(t *testing.T) {
 		{item(call + `,{"type":"function_call_output","call_id":"c"}`), missing, "input[1].output", "a string or an array"},
 		{item(call + `,{"type":"function_call_output","call_id":"c","output":[{"type":"refusal","refusal":"no"}]}`), invalid, "input[1].output[0].type", "assistant"},
 		{with(`"instructions":["x"]`), invalid, "instructions", "a string"},
-		{with(`"previous_response_id":"resp_1"`), invalid, "previous_response_id", "not stored"},
-		{with(`"conversation":"conv_1"`), invalid, "conversation", "not stored"},
-		{with(`"conversation":{"id":"conv_1"}`), invalid, "conversation", "not stored"},
+		{with(`"conversation":{}`), invalid, "conversation", "an ID"},
+		{with(`"previous_response_id":"resp_1","conversation":"conv_1"`), invalid, "conversation", "exclude each other"},
 		{with(`"prompt":{"id":"pmpt_1"}`), invalid, "prompt", "not stored"},
 		{with(`"context_management":[{"type":"compaction"}]`), invalid, "context_management", "not supported"},
-		{with(`"background":true`), invalid, "background", "stored"},
+		{with(`"background":true`), invalid, "background", "stream the response"},
 		{with(`"n":2`), invalid, "n", "repeat the request"},
 		{with(`"audio":{"voice":"alloy"}`), invalid, "audio", "chat"},
 		{with(`"messages":[]`), unknown, "messages", "input"},
@@ -102,13 +104,17 @@ func TestInvalidRequestErrorNamesTheField(t *testing.T) {
 		{with(`"text":{"format":{"type":"json_schema","schema":{}}}`), missing, "text.format.name", "name"},
 		{with(`"text":{"format":{"type":"json_schema","name":"x"}}`), missing, "text.format.schema", "JSON Schema"},
 		{with(`"tools":[{}]`), missing, "tools[0].type", "function"},
-		{with(`"tools":[{"type":"function","name":"f"},{"type":"web_search"}]`), invalid, "tools[1].type", "web_search"},
+		{with(`"tools":[{"type":"function","name":"f"},{"type":"local_shell"}]`), invalid, "tools[1].type", "local_shell"},
+		{with(`"tools":[{"type":"namespace","tools":[]}]`), missing, "tools[0].name", "required"},
+		{with(`"tools":[{"type":"namespace","name":"n","tools":[{"type":"function"}]}]`), missing, "tools[0].tools[0].name", "required"},
+		{with(`"tools":[{"type":"namespace","name":"n","tools":[{"type":"mcp"}]}]`), invalid, "tools[0].tools[0].type", "mcp"},
 		{with(`"tools":[{"type":"file_search"}]`), invalid, "tools[0].type", "file_search"},
 		{with(`"tools":[{"type":"computer_use_preview"}]`), invalid, "tools[0].type", "computer"},
 		{with(`"tools":[{"type":"code_interpreter","container":{"type":"auto"}}]`), invalid, "tools[0].type", "code_interpreter"},
 		{with(`"tools":[{"type":"mcp","server_label":"x"}]`), invalid, "tools[0].type", "mcp"},
-		{with(`"tools":[{"type":"image_generation"}]`), invalid, "tools[0].type", "image_generation"},
-		{with(`"tools":[{"type":"custom","name":"x"}]`), invalid, "tools[0].type", "custom"},
+		{with(`"tools":[{"type":"custom"}]`), missing, "tools[0].name", "required"},
+		{with(`"tools":[{"type":"web_search"}],"tool_choice":"required"`), invalid, "tool_choice", "needs tools"},
+		{with(`"tools":[{"type":"web_search"}],"tool_choice":{"type":"web_search"}`), invalid, "tool_choice.type", "no other tools"},
 		{with(`"tools":[{"type":"function"}]`), missing, "tools[0].name", "required"},
 		{with(`"tools":[{"type":"function","function":{"name":"f"}}]`), missing, "tools[0].name", "next to type"},
 		{with(`"tools":[{"type":"function","name":"f","parameters":[]}]`), invalid, "tools[0].parameters", "JSON Schema"},
@@ -123,7 +129,7 @@ func TestInvalidRequestErrorNamesTheField(t *testing.T) {
 		{with(tool + `"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"mcp"}]}`), invalid, "tool_choice.tools[0].type", "function"},
 		{with(tool + `"tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"function"}]}`), missing, "tool_choice.tools[0].name", "name"},
 	} {
-		_, err := responses.ToChat([]byte(c.body))
+		_, err := readAndTranslate([]byte(c.body))
 		f, ok := fault.As(err)
 		if !ok || f.Code != c.code || f.Param != c.param || !strings.Contains(f.Message, c.message) || !strings.Contains(f.Message, c.param) {
 			t.Errorf("%s: got %v (%+v), want %s about %q", c.body, err, f, c.code, c.param)

@@ -30,7 +30,9 @@ type Options struct {
 	// the usage of a stream anyway. Mistral's own server is known to be both.
 	MaxTokensOnly   bool
 	NoStreamOptions bool
-	Client          *wire.Client
+	// HasResponses is for servers with the Responses API.
+	HasResponses bool
+	Client       *wire.Client
 }
 
 // Provider is a server with OpenAI's API.
@@ -42,12 +44,15 @@ type Provider struct {
 	secrets    []string
 	dialect    dialect
 	client     *wire.Client
+
+	hasResponses bool
 }
 
 var (
 	_ providers.ImageGenerator  = (*Provider)(nil)
 	_ providers.SpeechGenerator = (*Provider)(nil)
 	_ providers.VideoGenerator  = (*Provider)(nil)
+	_ providers.Responder       = (*Provider)(nil)
 )
 
 // dialect is how a server differs from OpenAI's.
@@ -62,6 +67,8 @@ func New(o Options) *Provider {
 		header:     http.Header{},
 		dialect:    dialect{maxTokensOnly: o.MaxTokensOnly, noStreamOptions: o.NoStreamOptions},
 		client:     o.Client,
+
+		hasResponses: o.HasResponses && o.APIVersion == "",
 	}
 	if u, err := url.Parse(o.BaseURL); err == nil && u.Hostname() == "api.mistral.ai" {
 		p.dialect = dialect{maxTokensOnly: true, noStreamOptions: true}

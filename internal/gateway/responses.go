@@ -1,0 +1,137 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/catalog"
+	"turnpike/internal/credits"
+	"turnpike/internal/gateway/responses"
+	"turnpike/internal/providers"
+)
+
+// Responses makes a response. Providers with the Responses API get the request in that format, and
+// all others as a chat completion.
+func (g *Gateway) Responses(ctx context.Context, c Call, in *responses.Request) (*Response, error) {
+	r, err := readResponses(in)
+	if err != nil {
+		return nil, err
+	}
+	s := g.current.Load()
+	targets, err := s.route(c.Principal.Environment, r.models, catalog.Chat, r)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.checkTier(targets); err != nil {
+		return nil, err
+	}
+	if err := r.boundInput(in, targets); err != nil {
+		return nil, err
+	}
+	c.TransformBody = in.ToResponse
+	return s.run(ctx, c, r, targets, func(ctx context.Context, t target, maxOutput int64) (*providers.Response, error) {
+		if native := t.responder(); native != nil {
+			return native.Respond(ctx, &providers.ResponsesRequest{Model: t.offer.Upstream, ID: t.offer.ID, Body: in.Body(), Input: in.Input(), Stream: r.stream,
+				MaxOutput: maxOutput, Stored: in.Stored, Fields: in.ResponseFields()})
+		}
+		if err := in.Translate(); err != nil {
+			return nil, err
+		}
+		return t.provider.(providers.ChatCompleter).Chat(ctx, &providers.ChatRequest{Model: t.offer.Upstream, ID: t.offer.ID, Body: in.Chat, Stream: r.stream, MaxOutput: maxOutput})
+	})
+}
+
+// responder returns the target's provider if it has the Responses API.
+func (t target) responder() providers.Responder {
+	if r, ok := t.provider.(providers.Responder); ok && r.HasResponses() {
+		return r
+	}
+	return nil
+}
+
+func readResponses(in *responses.Request) (r *request, err error) {
+	routing := in.Routing()
+	r = &request{
+		operation: "chat", choices: 1, stream: routing.Stream, includeUsage: true, maxOutput: min(routing.MaxOutput, maxTokenCount),
+		priorityTier: routing.PriorityService, needs: needs{tools: routing.HasTools, schema: routing.HasSchema},
+	}
+	if r.models, err = modelList(&routing.Model, routing.Models); err != nil {
+		return nil, err
+	}
+	r.maxInput = maxTextTokens(in.Body(), r.needs) + inputMediaTokens(in.Body(), &r.needs)
+	if input := in.Input(); input != nil {
+		r.maxInput += int64(len(input)) + inputMediaTokens(slices.Concat([]byte(`{"input":`), input, []byte(`}`)), &r.needs)
+	}
+	return r, nil
+}
+
+// boundInput raises the bound of the input tokens for what the targets add to the request. It
+// translates the request unless every target has the Responses API.
+func (r *request) boundInput(in *responses.Request, targets []target) error {
+	native := slices.ContainsFunc(targets, func(t target) bool { return t.responder() != nil })
+	if slices.ContainsFunc(targets, func(t target) bool { return t.responder() == nil }) {
+		switch err := in.Translate(); {
+		case err == nil:
+			r.maxInput = max(r.maxInput, maxTextTokens(in.Chat, r.needs)+mediaTokens(in.Chat, &r.needs))
+		case !native:
+			return err
+		}
+	}
+	if native && in.HasHostedTools() { // results of searches become input
+		for _, t := range targets {
+			r.maxInput = max(r.maxInput, t.offer.ContextWindow)
+		}
+	}
+	return nil
+}
+
+// inputMediaTokens is mediaTokens for the items of a Responses request.
+func inputMediaTokens(body []byte, n *needs) (tokens int64) {
+	if !mayHaveMedia(body) {
+		return 0
+	}
+	var read struct {
+		Input jsontext.Value `json:"input"`
+	}
+	var items []struct {
+		Content jsontext.Value `json:"content"`
+		Output  jsontext.Value `json:"output"`
+	}
+	if json.Unmarshal(body, &read) != nil || read.Input.Kind() != '[' || json.Unmarshal(read.Input, &items) != nil {
+		return 0
+	}
+	for _, item := range items {
+		for _, list := range []jsontext.Value{item.Content, item.Output} {
+			var parts []contentPart
+			if list.Kind() == '[' && json.Unmarshal(list, &parts) == nil {
+				for i := range parts {
+					tokens += parts[i].tokens(n)
+				}
+			}
+		}
+	}
+	return tokens
+}
+
+// ErrCut ends a stream of a provider with the Responses API that has used up its reservation.
+var ErrCut = errors.New("the stream has used up its reservation")
+
+// withResponseCredits sets credits in the usage of an event's response.
+func withResponseCredits(event []byte, charged credits.Micro) []byte {
+	d := jsontext.NewDecoder(bytes.NewReader(event), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if !enterMember(d, "response") {
+		return event
+	}
+	response, err := d.ReadValue()
+	if err != nil {
+		return event
+	}
+	after := d.InputOffset()
+	start := after - int64(len(response))
+	return slices.Concat(event[:start], withCredits(response, charged), event[after:])
+}
