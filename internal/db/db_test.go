@@ -464,13 +464,14 @@ func TestAMigrationHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t, dbtest.Address(t, "postgres"))
 	last := db.Migrations()[len(db.Migrations())-1]
-	write(t, d, "ALTER TABLE nodes DROP COLUMN config_hash") // what the last one adds
+	write(t, d, "ALTER TABLE workspaces DROP COLUMN response_retention_seconds") // what the last one adds
+	write(t, d, "DROP TABLE responses, response_items, conversations, conversation_items")
 	write(t, d, fmt.Sprintf("DELETE FROM schema_migrations WHERE version = %d", last.Version))
 	reading, done, migrated := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	go func() {
 		_ = d.Write(t.Context(), func(tx *db.Tx) error {
 			var n int64
-			err := tx.QueryRow(t.Context(), "SELECT count(*) FROM nodes").Scan(&n)
+			err := tx.QueryRow(t.Context(), "SELECT count(*) FROM workspaces").Scan(&n)
 			close(reading)
 			<-done
 			return err
@@ -484,7 +485,7 @@ func TestAMigrationHoldsUpNobody(t *testing.T) {
 	for begun := time.Now(); time.Since(begun) < 3*time.Second; time.Sleep(10 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		var n int64
-		err := d.QueryRow(ctx, "SELECT count(*) FROM nodes").Scan(&n)
+		err := d.QueryRow(ctx, "SELECT count(*) FROM workspaces").Scan(&n)
 		cancel()
 		if err != nil {
 			t.Error(err)
