@@ -43,11 +43,10 @@ type App struct {
 	now      func() time.Time
 	ln       net.Listener
 	server   *http.Server
+	plain    *plainServer             // nil without ACME's HTTP-01 challenges
 	control  *http.Server             // nil without a socket
 	instance atomic.Pointer[instance] // nil while the node rejoins
 	unlock   func()
-
-	certificate atomic.Pointer[certificate] // nil without TLS
 
 	stopRejoining context.CancelFunc
 	rejoining     sync.WaitGroup
@@ -64,7 +63,7 @@ type App struct {
 // Start opens the database, starts every component and listens. Connections wait
 // until Serve accepts them. Close stops the server.
 func Start(ctx context.Context, cfg config.Config, version string, now func() time.Time) (_ *App, err error) {
-	a := &App{site: site{cfg: cfg, version: version, reloading: &reloading{latest: cfg}}, now: now, served: make(chan error, 1), unlock: func() {}, stopRejoining: func() {}}
+	a := &App{site: site{cfg: cfg, version: version, reloading: &reloading{latest: cfg}, tls: &servedTLS{}}, now: now, served: make(chan error, 1), unlock: func() {}, stopRejoining: func() {}}
 	defer func() {
 		if err != nil {
 			a.release()
@@ -103,23 +102,18 @@ func Start(ctx context.Context, cfg config.Config, version string, now func() ti
 }
 
 func (a *App) listen() (err error) {
-	if a.cfg.TLS.Cert != "" {
-		shown, err := loadCertificate(a.cfg.TLS.Cert, a.cfg.TLS.Key)
-		if err != nil {
-			return err
-		}
-		a.certificate.Store(shown)
+	if err := a.tls.load(a.cfg.TLS); err != nil {
+		return err
 	}
 	if a.ln, err = net.Listen("tcp", a.cfg.Listen); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	a.ln = connlimit.New(a.cfg.Limits.UnauthenticatedConnections, a.cfg.TrustedProxies).Listener(a.ln)
 	a.address = a.ln.Addr().String()
-	if a.certificate.Load() != nil {
-		get := func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) { return a.certificate.Load().get(hello) }
-		a.ln = tls.NewListener(a.ln, &tls.Config{GetCertificate: get, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}})
+	if a.cfg.TLS.Mode() != config.TLSOff {
+		a.ln = tls.NewListener(a.ln, a.tlsConfig())
 	}
-	return nil
+	return a.listenPlain()
 }
 
 // Serve starts to accept connections. It returns immediately.
@@ -137,6 +131,7 @@ func (a *App) Serve() {
 	a.stopRejoining = stop
 	a.rejoining.Go(func() { a.rejoinWhenEvicted(ctx) })
 	go func() { a.served <- a.server.Serve(a.ln) }()
+	a.plain.serve(a.servePlain)
 }
 
 // RunRetention purges expired rows now. The server also does so every minute.
@@ -222,6 +217,7 @@ func (a *App) release() {
 	if a.control != nil {
 		_ = a.control.Close()
 	}
+	a.plain.close()
 	if a.ln != nil {
 		_ = a.ln.Close() // a server that ran has already closed it
 	}

@@ -14,6 +14,7 @@ import (
 	"turnpike/internal/api"
 	"turnpike/internal/audit"
 	"turnpike/internal/backup"
+	"turnpike/internal/certificates"
 	"turnpike/internal/config"
 	"turnpike/internal/conversations"
 	"turnpike/internal/dashboard"
@@ -64,14 +65,15 @@ type components struct {
 	media         *media.Service
 	agents        *agents.Service
 	leaks         *leaks.Service
-	backups       *backup.Schedule // nil if backups aren't scheduled
+	backups       *backup.Schedule      // nil if backups aren't scheduled
+	certificates  *certificates.Manager // nil without ACME
 }
 
 // build creates the components from the lowest layer to the highest and starts
 // their background work.
 func (i *instance) build(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		i.join, i.buildSettings, i.buildRecords, i.buildWebhooks, i.buildEngines, i.buildHandler, i.buildRetention, i.buildBackups, i.startMetrics,
+		i.join, i.buildSettings, i.buildRecords, i.buildWebhooks, i.buildEngines, i.buildHandler, i.buildRetention, i.buildBackups, i.buildCertificates, i.startMetrics,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -245,7 +247,7 @@ func (i *instance) startWork(ctx context.Context) {
 		i.lastUsed.Run, i.refused.Run, i.throttled.Run,
 		i.outbox.Run, i.hold.delay(i.hooks.Run), i.tunnels.Run, i.hold.delay(i.media.Run), i.hold.delay(i.agents.Run), i.leaks.Run,
 		func(ctx context.Context) { i.leases.Run(ctx, i.store.DB) },
-		i.hold.watch, i.hold.delay(i.runBackups),
+		i.hold.watch, i.hold.delay(i.runBackups), i.runCertificates,
 	} {
 		i.work.Go(func() { run(ctx) })
 	}

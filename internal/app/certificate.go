@@ -31,7 +31,7 @@ func loadCertificate(cert, key string) (*certificate, error) {
 	return c, nil
 }
 
-func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+func (c *certificate) get() *tls.Certificate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if time.Since(c.checked) >= certificateInterval {
@@ -40,7 +40,7 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			slog.Warn("failed to load the new TLS certificate; using the old one", "error", err)
 		}
 	}
-	return c.current, nil
+	return c.current
 }
 
 // refresh keeps the old certificate if the new one can't be loaded: its two

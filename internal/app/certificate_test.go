@@ -35,7 +35,8 @@ func TestRenewedCertificateIsShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{GetCertificate: c.get, MinVersion: tls.VersionTLS12})
+	get := func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.get(), nil }
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{GetCertificate: get, MinVersion: tls.VersionTLS12})
 	if err != nil {
 		t.Fatal(err)
 	}

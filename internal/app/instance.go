@@ -33,17 +33,14 @@ type site struct {
 	address string // of the listener
 
 	reloading *reloading
+	tls       *servedTLS
 }
 
 // URL returns the public address of the server.
 func (s site) URL() string { return s.cfg.BaseURL(s.address) }
 
 // ListenURL returns the address of the server itself, behind its proxies.
-func (s site) ListenURL() string {
-	own := s.cfg
-	own.PublicURL = ""
-	return own.BaseURL(s.address)
-}
+func (s site) ListenURL() string { return s.cfg.ListenURL(s.address) }
 
 // instance is one membership of this process in the cluster, with everything
 // that belongs to its node ID: the database connections, leases, queues and

@@ -25,8 +25,14 @@ type metricsServer struct {
 }
 
 func (i *instance) startMetrics(context.Context) (err error) {
-	i.metrics, err = newMetricsServer(i.cfg.MetricsListen, i.hooks, i.telemetry, callsInFlight(i.gateway), buildInfo(i.version),
-		i.store.DB, i.node, i.leases, i.limiter, i.outbox, i.media, i.agents, backup.Metrics{DB: i.store.DB}, configMetrics{i})
+	parts := []prometheus.Collector{i.hooks, i.telemetry, callsInFlight(i.gateway), buildInfo(i.version),
+		i.store.DB, i.node, i.leases, i.limiter, i.outbox, i.media, i.agents, backup.Metrics{DB: i.store.DB}, configMetrics{i}}
+	if i.certificates != nil {
+		parts = append(parts, i.certificates)
+	} else {
+		parts = append(parts, i.tls)
+	}
+	i.metrics, err = newMetricsServer(i.cfg.MetricsListen, parts...)
 	return err
 }
 

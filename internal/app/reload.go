@@ -64,17 +64,18 @@ func (a *App) Reload(ctx context.Context, load func() (config.Config, error)) (o
 	if err != nil {
 		return out, err
 	}
-	if merged.TLS.Cert != "" {
-		renewed, err := loadCertificate(merged.TLS.Cert, merged.TLS.Key)
-		if err != nil {
-			return out, err
-		}
-		a.certificate.Store(renewed)
+	if err := a.tls.load(merged.TLS); err != nil {
+		return out, err
 	}
 	i.apply(prepared)
 	r.latest = merged
 	if err := i.node.Heartbeat(ctx); err != nil {
 		slog.Warn("failed to store the hash of the new configuration; the next heartbeat does", "error", err)
+	}
+	if i.certificates != nil {
+		if err := i.certificates.RetryFailed(ctx); err != nil {
+			slog.Warn("failed to retry the orders of TLS certificates; they are retried later", "error", err)
+		}
 	}
 	return Reloaded{Applied: notNil(changes.Applied), Restart: notNil(changes.Restart), Hash: prepared.hash}, nil
 }
@@ -88,6 +89,7 @@ type settings struct {
 	clients []providerClient
 	api     api.Settings
 	quotas  config.Limits
+	domains []string // of ACME
 	facts   dashboard.Facts
 	hash    string // of the whole configuration
 }
@@ -112,7 +114,7 @@ func (i *instance) prepare(cfg config.Config) (*settings, error) {
 			DefaultMaxOutput: int64(cfg.Gateway.DefaultMaxOutput), Strict: cfg.Audit.Strict},
 		clients: clients,
 		api:     api.Settings{Limits: requestLimits(cfg.Limits), Rates: requestRates(cfg.Limits)},
-		quotas:  cfg.Limits, facts: facts, hash: hash,
+		quotas:  cfg.Limits, domains: cfg.TLS.ACME.Domains, facts: facts, hash: hash,
 	}, nil
 }
 
@@ -125,6 +127,9 @@ func (i *instance) apply(s *settings) {
 	i.gateway.Apply(s.gateway)
 	i.api.Apply(s.api)
 	i.setQuotas(s.quotas)
+	if i.certificates != nil {
+		i.certificates.Apply(s.domains)
+	}
 	i.node.SetConfigHash(s.hash)
 }
 

@@ -158,11 +158,11 @@ func checkOpenFiles(limit uint64) finding {
 
 // checkHTTPS finds settings with which no one can sign in to the dashboard.
 func checkHTTPS(c config.Config) []finding {
-	if !strings.HasPrefix(c.PublicURL, "https://") || c.TLS.Cert != "" || len(c.TrustedProxies) > 0 {
+	if !strings.HasPrefix(c.PublicURL, "https://") || c.TLS.Mode() != config.TLSOff || len(c.TrustedProxies) > 0 {
 		return nil
 	}
 	return []finding{{"https", false, "public_url begins with https://, but the server has no certificate and trusts no proxy, so no one can sign in to the dashboard; " +
-		"set trusted_proxies to the proxy's address, or tls.cert"}}
+		"set trusted_proxies to the proxy's address, tls.acme.domains or tls.cert"}}
 }
 
 // checkStorage stops at the first failure that makes further checks impossible.
@@ -212,7 +212,8 @@ func checkStorage(ctx context.Context, l config.Loaded) []finding {
 		add("clock", clockError(d.ClockSkew()), "agrees with the database's clock")
 	}
 	out = append(out, checkFiles(ctx, l, n)...)
-	return append(out, checkBackups(ctx, l, d)...)
+	out = append(out, checkBackups(ctx, l, d)...)
+	return append(out, checkDomains(ctx, l, d)...)
 }
 
 // configError reports nodes with different settings, by the hashes of their

@@ -10,7 +10,9 @@ import (
 
 	"github.com/coreos/go-oidc/v3/oidc"
 
+	"turnpike/internal/certificates"
 	"turnpike/internal/config"
+	"turnpike/internal/db"
 	"turnpike/internal/mail"
 	"turnpike/internal/safehttp"
 )
@@ -55,6 +57,46 @@ func checkService(ctx context.Context, check string, try func(context.Context) (
 		f.Message = strings.ToValidUTF8(f.Message[:maxServiceError], "") + "…"
 	}
 	return f
+}
+
+// checkDomains checks the certificates that the server gets automatically.
+func checkDomains(ctx context.Context, l config.Loaded, d *db.DB) (out []finding) {
+	c := l.TLS.ACME
+	if len(c.Domains) == 0 {
+		return nil
+	}
+	list, err := certificates.List(ctx, d, c.Directory, c.Domains)
+	if err != nil {
+		return []finding{newFinding("tls", err, "")}
+	}
+	for _, s := range list {
+		out = append(out, checkDomain(s, c.HTTPListen != config.ListenOff, d.Now()))
+	}
+	return out
+}
+
+func checkDomain(s certificates.Status, withHTTP bool, now time.Time) finding {
+	const day = time.DateOnly
+	valid := !s.ExpiresAt.IsZero() && now.Before(s.ExpiresAt)
+	state := "the certificate of " + s.Domain + " is valid until " + s.ExpiresAt.UTC().Format(day)
+	switch {
+	case s.ExpiresAt.IsZero():
+		state = "there is no certificate of " + s.Domain + " yet"
+	case !valid:
+		state = "the certificate of " + s.Domain + " expired on " + s.ExpiresAt.UTC().Format(day)
+	}
+	if s.FailedAt.IsZero() {
+		if !valid {
+			state += "; the running server gets one"
+		}
+		return finding{"tls", true, state}
+	}
+	ports := "port 443"
+	if withHTTP {
+		ports += " or 80"
+	}
+	return finding{"tls", valid, fmt.Sprintf("%s, and the last order failed at %s: %s; check that %s leads to this server and that the certificate authority reaches %s there, then run turnpike reload. Otherwise the next order is at %s",
+		state, s.FailedAt.UTC().Format(time.RFC3339), strings.ReplaceAll(s.Error, "; ", ", "), s.Domain, ports, s.RetryAt.UTC().Format(time.RFC3339))}
 }
 
 func checkCertificate(cert, key string, now time.Time) (string, error) {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"turnpike/internal/app"
+	"turnpike/internal/certificates"
 	"turnpike/internal/config"
 	"turnpike/internal/db"
 	"turnpike/test/fakes/smtp"
@@ -43,6 +44,35 @@ func TestDoctorChecksTheCertificate(t *testing.T) {
 	}
 	if _, err := checkCertificate(cert, cert, time.Now()); err == nil {
 		t.Error("an invalid key was accepted")
+	}
+}
+
+func TestDoctorShowsCertificatesOfDomains(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 17, 12, 0, 0, 0, time.UTC)
+	valid, failed := now.Add(30*24*time.Hour), now.Add(-time.Hour)
+	for name, c := range map[string]struct {
+		status certificates.Status
+		ok     bool
+		want   []string
+	}{
+		"valid":   {certificates.Status{ExpiresAt: valid}, true, []string{"is valid until 2026-12-17"}},
+		"none":    {certificates.Status{}, true, []string{"no certificate of a.example.com yet; the running server gets one"}},
+		"expired": {certificates.Status{ExpiresAt: failed}, true, []string{"expired on 2026-11-17; the running server gets one"}},
+		"renewal failed": {certificates.Status{ExpiresAt: valid, FailedAt: failed, Error: "http-01: no; route", RetryAt: now}, true,
+			[]string{"is valid until 2026-12-17", "http-01: no, route; check that a.example.com leads to this server", "port 443 or 80", "next order is at 2026-11-17T12:00:00Z"}},
+		"first order failed": {certificates.Status{FailedAt: failed, Error: "refused", RetryAt: now}, false, []string{"there is no certificate of a.example.com yet", "refused"}},
+	} {
+		c.status.Domain = "a.example.com"
+		got := checkDomain(c.status, true, now)
+		if got.OK != c.ok {
+			t.Errorf("%s: got %+v, want ok %t", name, got, c.ok)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(got.Message, want) {
+				t.Errorf("%s: got %q, want %q in it", name, got.Message, want)
+			}
+		}
 	}
 }
 

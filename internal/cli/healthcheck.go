@@ -62,8 +62,7 @@ func localURL(c config.Config) (string, error) {
 	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	c.PublicURL = ""
-	return c.BaseURL(net.JoinHostPort(host, port)), nil
+	return c.ListenURL(net.JoinHostPort(host, port)), nil
 }
 
 func checkReadiness(ctx context.Context, client *http.Client, base string) error {

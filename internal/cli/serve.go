@@ -90,9 +90,9 @@ func withListenAdvice(err error) error {
 	case !ok || network.Op != "listen":
 		return err
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("%w; stop the process that uses it, or choose another address with --listen (for metrics: --metrics-listen)", err)
+		return fmt.Errorf("%w; stop the process that uses it, or choose another address with --listen (for metrics: --metrics-listen; for HTTP-01 challenges: --tls-acme-http-listen, or off)", err)
 	case errors.Is(err, syscall.EACCES):
-		return fmt.Errorf("%w; ports below 1024 need a privilege: choose a higher port with --listen, or grant CAP_NET_BIND_SERVICE", err)
+		return fmt.Errorf("%w; ports below 1024 need a privilege: grant CAP_NET_BIND_SERVICE, or choose a higher port with --listen (for HTTP-01 challenges: --tls-acme-http-listen, or off)", err)
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -59,11 +60,48 @@ type Config struct {
 	Routes    []Route
 }
 
-// TLS enables HTTPS. Both files are required, or none.
+// TLS enables HTTPS, with a certificate in two files or with certificates that the
+// server gets automatically.
 type TLS struct {
 	Cert string `name:"cert" node:"yes" reload:"yes" help:"PEM file with the certificate chain; enables HTTPS together with tls.key."`
 	Key  string `name:"key" node:"yes" reload:"yes" help:"PEM file with the private key of tls.cert."`
+	ACME ACME   `name:"acme"`
 }
+
+// TLSMode says where the server's certificates come from.
+type TLSMode string
+
+const (
+	TLSOff   TLSMode = "off"
+	TLSFiles TLSMode = "files"
+	TLSACME  TLSMode = "acme"
+)
+
+// Mode returns where the server's certificates come from.
+func (t TLS) Mode() TLSMode {
+	switch {
+	case len(t.ACME.Domains) > 0:
+		return TLSACME
+	case t.Cert != "":
+		return TLSFiles
+	}
+	return TLSOff
+}
+
+// ACME configures the certificates that the server gets automatically.
+type ACME struct {
+	Domains     []string `name:"domains" reload:"yes" help:"Names of this server, such as turnpike.example.com. Turnpike gets a certificate for each and renews it, which enables HTTPS without tls.cert. Clients that send no name get the certificate of the first; empty turns this off."`
+	AcceptTerms bool     `name:"accept_terms" default:"false" help:"Accept the terms of service of the certificate authority; required with tls.acme.domains."`
+	Email       string   `name:"email" help:"Address at which the certificate authority can reach you. Turnpike sends it when it creates the account; empty sends none."`
+	Directory   string   `name:"directory" default:"https://acme-v02.api.letsencrypt.org/directory" help:"ACME directory of the certificate authority. For tests, Let's Encrypt has https://acme-staging-v02.api.letsencrypt.org/directory."`
+	CAFile      string   `name:"ca_file" node:"yes" help:"PEM file with the certificates to verify the directory's certificate with, for a private certificate authority; empty uses those of the system."`
+	HTTPListen  string   `name:"http_listen" node:"yes" default:":80" help:"Address and port for HTTP-01 challenges, which the certificate authority must reach at port 80. Turnpike redirects all other requests there to HTTPS. off uses only TLS-ALPN-01 challenges, which arrive at port 443."`
+	EABKeyID    string   `name:"eab_key_id" help:"ID of the key for external account binding, if the certificate authority requires it."`
+	EABKey      Secret   `name:"eab_key" help:"Key for external account binding, in base64url as the certificate authority shows it; required with tls.acme.eab_key_id."`
+}
+
+// ListenOff as an address turns a listener off.
+const ListenOff = "off"
 
 // Log configures the server's log.
 type Log struct {
@@ -211,12 +249,22 @@ func Default() Config {
 	return c
 }
 
-// BaseURL returns PublicURL, or the URL of the bound address. It may differ
-// from Listen, which can have port 0.
+// BaseURL returns PublicURL. Without one it returns the URL of the first ACME
+// domain, or of the bound address.
 func (c Config) BaseURL(bound string) string {
 	if c.PublicURL != "" {
 		return c.PublicURL
 	}
+	_, port, err := net.SplitHostPort(bound)
+	if err == nil && c.TLS.Mode() == TLSACME {
+		return "https://" + strings.TrimSuffix(net.JoinHostPort(c.TLS.ACME.Domains[0], port), ":443")
+	}
+	return c.ListenURL(bound)
+}
+
+// ListenURL returns the URL of the bound address, at which this machine reaches the
+// server. It may differ from Listen, which can have port 0.
+func (c Config) ListenURL(bound string) string {
 	host, port, err := net.SplitHostPort(bound)
 	if err != nil {
 		return ""
@@ -225,7 +273,7 @@ func (c Config) BaseURL(bound string) string {
 		host = "localhost"
 	}
 	scheme := "http"
-	if c.TLS.Cert != "" {
+	if c.TLS.Mode() != TLSOff {
 		scheme = "https"
 	}
 	u := url.URL{Scheme: scheme, Host: net.JoinHostPort(host, port)}

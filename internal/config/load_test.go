@@ -48,7 +48,7 @@ func TestLaterSourceWins(t *testing.T) {
 		[]string{"TURNPIKE_LISTEN=:2", "TURNPIKE_TLS_CERT=e.pem", "TURNPIKE_DATA=", "OTHER=x", "TURNPIKE_AUDIT_STRICT=true"},
 		[]string{"--tls-cert", "a.pem", "--audit-strict=false"})
 	want := Default()
-	want.Data, want.Listen, want.TLS = "/f", ":2", TLS{Cert: "a.pem", Key: "f.key"}
+	want.Data, want.Listen, want.TLS = "/f", ":2", TLS{Cert: "a.pem", Key: "f.key", ACME: want.TLS.ACME}
 	want.Log.Level = slog.LevelDebug
 	want.PublicURL = "https://localhost:2"
 	if !reflect.DeepEqual(l.Config, want) {
@@ -155,7 +155,8 @@ func TestInvalidValuesAreReported(t *testing.T) {
 		"unknown, other case":        {file: "Listen: x", want: []string{"did you mean listen?"}},
 		"twice":                      {file: "data: a\ndata: b", want: []string{"data: is set twice, first in line 1 (file turnpike.yaml:2)"}},
 		"twice, in two forms":        {file: "tls.key: a\ntls: {key: b}", want: []string{"tls.key: is set twice, first in line 1"}},
-		"a group as a value":         {file: "tls: cert.pem", want: []string{"tls: is a group; expected tls.cert, tls.key"}},
+		"a nested group as a value":  {file: "tls:\n  acme: x", want: []string{"tls.acme: is a group; expected tls.acme.domains"}},
+		"a group as a value":         {file: "tls: cert.pem", want: []string{"tls: is a group; expected tls.cert, tls.key, tls.acme.domains"}},
 		"a value as a group":         {file: "listen: {port: 1}", want: []string{"listen: expected a single value"}},
 		"a value as a list":          {file: "listen: [a]", want: []string{"listen: expected a single value"}},
 		"a list as a group":          {file: "trusted_proxies: {a: b}", want: []string{"trusted_proxies: expected a list"}},

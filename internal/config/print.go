@@ -12,15 +12,10 @@ import (
 // as comments. Without its secrets it is a valid file.
 func (l Loaded) Print(w io.Writer) error {
 	root := &yaml.Node{Kind: yaml.MappingNode}
-	groups := map[string]*yaml.Node{"": root}
+	groups := nodeGroups{"": root}
 	for _, s := range l.Config.settings() {
 		group, key := splitName(s.name)
-		into, ok := groups[group]
-		if !ok {
-			into = &yaml.Node{Kind: yaml.MappingNode}
-			groups[group] = into
-			root.Content = append(root.Content, keyNode(group), into)
-		}
+		into := groups.get(group)
 		var value yaml.Node
 		if err := value.Encode(plain(s.value)); err != nil {
 			return err
@@ -44,6 +39,21 @@ func (l Loaded) Print(w io.Writer) error {
 		return err
 	}
 	return enc.Close()
+}
+
+// nodeGroups are the mappings of groups such as tls, by name.
+type nodeGroups map[string]*yaml.Node
+
+// get returns the mapping of a group, and adds it to its parent the first time.
+func (g nodeGroups) get(name string) *yaml.Node {
+	if found, ok := g[name]; ok {
+		return found
+	}
+	parent, key := splitName(name)
+	g[name] = &yaml.Node{Kind: yaml.MappingNode}
+	into := g.get(parent)
+	into.Content = append(into.Content, keyNode(key), g[name])
+	return g[name]
 }
 
 func keyNode(name string) *yaml.Node {

@@ -46,10 +46,10 @@ func (c Config) Reload(next Config) (Config, Changes) {
 	return out, changes
 }
 
-// switchesTLS reports whether a setting would turn TLS on or off, which needs a
-// new listener.
+// switchesTLS reports whether a setting would turn TLS on or off or get its
+// certificates elsewhere, which needs a new listener.
 func (c Config) switchesTLS(next Config, name string) bool {
-	return strings.HasPrefix(name, "tls.") && (c.TLS.Cert == "") != (next.TLS.Cert == "")
+	return strings.HasPrefix(name, "tls.") && c.TLS.Mode() != next.TLS.Mode()
 }
 
 // Canonical returns the settings that all nodes of a cluster share as a string,

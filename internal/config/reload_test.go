@@ -36,11 +36,24 @@ func TestReloadReplacesTheCertificateOnlyWhileTLSIsOn(t *testing.T) {
 	on := mustLoad(t, "tls: {cert: a, key: b}", nil, nil)
 	other := mustLoad(t, "tls: {cert: c, key: d}", nil, nil)
 	off := mustLoad(t, "", nil, nil)
-	if got, changes := on.Reload(other.Config); got.TLS != other.TLS || len(changes.Restart) > 0 {
+	if got, changes := on.Reload(other.Config); !reflect.DeepEqual(got.TLS, other.TLS) || len(changes.Restart) > 0 {
 		t.Errorf("new files: %v", changes)
 	}
-	if got, changes := on.Reload(off.Config); got.TLS != on.TLS || !slices.Contains(changes.Restart, "tls.cert") {
+	if got, changes := on.Reload(off.Config); !reflect.DeepEqual(got.TLS, on.TLS) || !slices.Contains(changes.Restart, "tls.cert") {
 		t.Errorf("TLS off: %v", changes)
+	}
+}
+
+func TestReloadReplacesDomainsOnlyWhileACMEIsOn(t *testing.T) {
+	t.Parallel()
+	on := mustLoad(t, "tls: {acme: {domains: [a.example.com], accept_terms: true}}", nil, nil)
+	more := mustLoad(t, "tls: {acme: {domains: [a.example.com, b.example.com], accept_terms: true}}", nil, nil)
+	files := mustLoad(t, "tls: {cert: a, key: b}", nil, nil)
+	if got, changes := on.Reload(more.Config); len(got.TLS.ACME.Domains) != 2 || len(changes.Restart) > 0 {
+		t.Errorf("another domain: %v", changes)
+	}
+	if got, changes := on.Reload(files.Config); got.TLS.Mode() != TLSACME || !slices.Contains(changes.Restart, "tls.acme.domains") || !slices.Contains(changes.Restart, "tls.cert") {
+		t.Errorf("files instead: %v", changes)
 	}
 }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/base64"
 	"fmt"
 	"net"
 	"net/mail"
@@ -65,8 +66,7 @@ func (c Config) Validate() error {
 	c.checkMasterKey(f)
 	f.addIf(c.SetupToken != "" && len(c.SetupToken) < 20, "setup_token",
 		"is shorter than 20 characters, which can be guessed; expected at least 20 characters, such as those of: openssl rand -hex 24")
-	f.addIf(c.TLS.Cert == "" && c.TLS.Key != "", "tls.cert", "tls.key is set, so its certificate file is expected here too")
-	f.addIf(c.TLS.Key == "" && c.TLS.Cert != "", "tls.key", "tls.cert is set, so its key file is expected here too")
+	c.checkTLS(f)
 	if c.MetricsListen != "" {
 		f.note("metrics_listen", listenFault(c.MetricsListen))
 		same := c.MetricsListen == c.Listen && !strings.HasSuffix(c.Listen, ":0")
@@ -126,6 +126,62 @@ func (c Config) checkMasterKey(f *faults) {
 	if _, err := keyring.ParseMaster(string(c.MasterKey)); err != nil {
 		f.note("master_key", err.Error())
 	}
+}
+
+func (c Config) checkTLS(f *faults) {
+	f.addIf(c.TLS.Cert == "" && c.TLS.Key != "", "tls.cert", "tls.key is set, so its certificate file is expected here too")
+	f.addIf(c.TLS.Key == "" && c.TLS.Cert != "", "tls.key", "tls.cert is set, so its key file is expected here too")
+	if a := c.TLS.ACME; len(a.Domains) > 0 {
+		f.addIf(c.TLS.Cert != "", "tls.acme.domains", "tls.cert is set, too; expected one of them")
+		a.check(f)
+		if a.HTTPListen != ListenOff {
+			f.note("tls.acme.http_listen", listenFault(a.HTTPListen))
+			same := (a.HTTPListen == c.Listen || a.HTTPListen == c.MetricsListen) && !strings.HasSuffix(a.HTTPListen, ":0")
+			f.addIf(same, "tls.acme.http_listen", "is the address of another listener, too; expected another port, or off")
+		}
+	}
+}
+
+// maxDomains is far below the limits of Let's Encrypt.
+const maxDomains = 100
+
+func (a ACME) check(f *faults) {
+	f.addIf(len(a.Domains) > maxDomains, "tls.acme.domains", "has %d names; at most %d are possible", len(a.Domains), maxDomains)
+	for i, domain := range a.Domains {
+		f.note("tls.acme.domains", domainFault(domain))
+		f.addIf(slices.Contains(a.Domains[:i], domain), "tls.acme.domains", "%q is listed twice", domain)
+	}
+	f.addIf(!a.AcceptTerms, "tls.acme.accept_terms", "is required with tls.acme.domains: read the terms of service of the certificate authority, and set it to true to accept them")
+	if _, err := mail.ParseAddress(a.Email); a.Email != "" && (err != nil || strings.ContainsAny(a.Email, "<> ")) {
+		f.add("tls.acme.email", "%q is not an email address; expected an address such as ops@example.com", a.Email)
+	}
+	// Anyone who can change its responses in transit could get this server to sign requests.
+	f.note("tls.acme.directory", webFault(a.Directory))
+	f.addIf(a.EABKeyID != "" && a.EABKey == "", "tls.acme.eab_key", "is required with tls.acme.eab_key_id")
+	f.addIf(a.EABKeyID == "" && a.EABKey != "", "tls.acme.eab_key_id", "is required with tls.acme.eab_key")
+	_, err := a.BindingKey()
+	f.addIf(err != nil, "tls.acme.eab_key", "is not in base64url; expected the key as the certificate authority shows it")
+}
+
+// BindingKey returns the key for external account binding.
+func (a ACME) BindingKey() ([]byte, error) {
+	return base64.RawURLEncoding.DecodeString(strings.TrimRight(string(a.EABKey), "="))
+}
+
+// label matches a part of a domain name in its encoded form.
+var label = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?$`)
+
+func domainFault(domain string) string {
+	_, err := netip.ParseAddr(domain)
+	switch parts := strings.Split(domain, "."); {
+	case strings.HasPrefix(domain, "*."):
+		return fmt.Sprintf("%q is a wildcard, which needs DNS challenges that Turnpike doesn't support; list each name", domain)
+	case err == nil:
+		return fmt.Sprintf("%q is an address; expected a name such as turnpike.example.com", domain)
+	case isLocal(domain), len(domain) > 253, slices.ContainsFunc(parts, func(p string) bool { return !label.MatchString(p) }):
+		return fmt.Sprintf("%q is not a public domain name in lower case; expected such as turnpike.example.com, and international names in their xn-- form", domain)
+	}
+	return ""
 }
 
 func (c Config) checkFiles(f *faults) {

@@ -87,7 +87,26 @@ func TestValidateRejectsInvalidSettings(t *testing.T) {
 		"public_url":                {func(c *Config) { c.PublicURL = "https://[::1]:8443" }, ""},
 		"cert without key":          {func(c *Config) { c.TLS.Cert = "a" }, "tls.key: tls.cert is set"},
 		"key without cert":          {func(c *Config) { c.TLS.Key = "a" }, "tls.cert: tls.key is set"},
-		"cert and key":              {func(c *Config) { c.TLS = TLS{"a", "b"} }, ""},
+		"cert and key":              {func(c *Config) { c.TLS = TLS{Cert: "a", Key: "b"} }, ""},
+		"acme":                      {func(c *Config) { *c = acmeConfig("a.example.com", "b.example.com") }, ""},
+		"acme without terms":        {func(c *Config) { *c = acmeConfig("a.example.com"); c.TLS.ACME.AcceptTerms = false }, "tls.acme.accept_terms: is required"},
+		"acme and files":            {func(c *Config) { *c = acmeConfig("a.example.com"); c.TLS.Cert, c.TLS.Key = "a", "b" }, "tls.acme.domains: tls.cert is set, too"},
+		"acme with a wildcard":      {func(c *Config) { *c = acmeConfig("*.example.com") }, "is a wildcard"},
+		"acme with an address":      {func(c *Config) { *c = acmeConfig("192.0.2.1") }, "is an address; expected a name"},
+		"acme with a port":          {func(c *Config) { *c = acmeConfig("example.com:443") }, "is not a public domain name"},
+		"acme in upper case":        {func(c *Config) { *c = acmeConfig("Example.com") }, "is not a public domain name"},
+		"acme for this machine":     {func(c *Config) { *c = acmeConfig("localhost") }, "is not a public domain name"},
+		"acme with a repeated name": {func(c *Config) { *c = acmeConfig("example.com", "example.com") }, `"example.com" is listed twice`},
+		"acme over plain HTTP":      {func(c *Config) { *c = acmeConfig("example.com"); c.TLS.ACME.Directory = "http://ca.example" }, "tls.acme.directory: must be https://"},
+		"acme without HTTP-01":      {func(c *Config) { *c = acmeConfig("example.com"); c.TLS.ACME.HTTPListen = "off" }, ""},
+		"acme where it listens":     {func(c *Config) { *c = acmeConfig("example.com"); c.TLS.ACME.HTTPListen = c.Listen }, "is the address of another listener"},
+		"acme with a bad address":   {func(c *Config) { *c = acmeConfig("example.com"); c.TLS.ACME.HTTPListen = "80" }, "tls.acme.http_listen: "},
+		"acme with a bad email":     {func(c *Config) { *c = acmeConfig("example.com"); c.TLS.ACME.Email = "Ops <ops@example.com>" }, "is not an email address"},
+		"acme with half a binding":  {func(c *Config) { *c = acmeConfig("example.com"); c.TLS.ACME.EABKeyID = "kid-1" }, "tls.acme.eab_key: is required with tls.acme.eab_key_id"},
+		"acme with a bad binding": {func(c *Config) {
+			*c = acmeConfig("example.com")
+			c.TLS.ACME.EABKeyID, c.TLS.ACME.EABKey = "kid-1", "not base64!"
+		}, "tls.acme.eab_key: is not in base64url"},
 		"log format":                {func(c *Config) { c.Log.Format = "xml" }, `log.format: "xml" is not one of auto, text, json`},
 		"body too small":            {func(c *Config) { c.Limits.BodyBytes = 1 }, "limits.body_bytes: 1 is out of range; expected 1KiB to 1GiB"},
 		"body unlimited":            {func(c *Config) { c.Limits.BodyBytes = 0 }, "limits.body_bytes: 0 is out of range"},
@@ -225,6 +244,8 @@ func TestBaseURLFollowsTheBoundAddress(t *testing.T) {
 		{Config{}, "[::]:8080", "http://localhost:8080"},
 		{Config{}, "[::1]:8080", "http://[::1]:8080"},
 		{Config{TLS: TLS{Cert: "c"}}, "example.com:8443", "https://example.com:8443"},
+		{acmeConfig("a.example.com", "b.example.com"), "0.0.0.0:443", "https://a.example.com"},
+		{acmeConfig("a.example.com"), "0.0.0.0:8443", "https://a.example.com:8443"},
 		{Config{PublicURL: "https://api.example.com"}, ":1", "https://api.example.com"},
 		{Config{}, "nonsense", ""},
 	}
@@ -236,4 +257,10 @@ func TestBaseURLFollowsTheBoundAddress(t *testing.T) {
 	if l := mustLoad(t, "", nil, []string{"--listen=127.0.0.1:0"}); l.PublicURL != "" {
 		t.Errorf("port 0 gave the public URL %q", l.PublicURL)
 	}
+}
+
+func acmeConfig(domains ...string) Config {
+	c := Default()
+	c.TLS.ACME.Domains, c.TLS.ACME.AcceptTerms = domains, true
+	return c
 }

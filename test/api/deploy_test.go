@@ -134,7 +134,10 @@ func TestDashboardsAndAlertsUseExistingMetrics(t *testing.T) {
 	m := newGateway(t, "sqlite", watched)
 	m.callAll(t)
 	series := map[string]map[string]bool{}
-	for _, line := range scrapeText(t, m.Server) {
+	secure := harness.Config(t, "sqlite") // for the metrics of certificates
+	secure.MetricsListen = "127.0.0.1:0"
+	secure.TLS.ACME.Domains, secure.TLS.ACME.Directory, secure.TLS.ACME.HTTPListen = []string{"turnpike.example.com"}, "https://127.0.0.1:1/dir", "off"
+	for _, line := range append(scrapeText(t, m.Server), scrapeText(t, harness.Start(t, secure, harness.NewClock()))...) {
 		s, _, _ := strings.Cut(line, " ")
 		name, labels, _ := strings.Cut(s, "{")
 		if series[name] == nil {

@@ -15,7 +15,7 @@ var layers = []layer{
 	{"commands", list("cli")},
 	{"wiring", list("app")},
 	{"faces", list("api dashboard tunnel")},
-	{"engines", list("gateway providers media agents webhooks leaks lanes mail retention backup")},
+	{"engines", list("gateway providers media agents webhooks leaks lanes mail retention backup certificates")},
 	{"records", list("accounts idempotency conversations access people limits spend catalog events audit files")},
 	{"settings", list("config")},
 	{"upper ground", list("nodes visibility openai web docsite")},
