@@ -133,12 +133,24 @@ type openTelemetry struct {
 	first    metric.Float64Histogram
 }
 
-func startOpenTelemetry(ctx context.Context, version string, spans, points bool) (*openTelemetry, error) {
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { slog.Warn("failed to send OpenTelemetry data", "error", err) }))
+// exportFailed is the message about data that a collector didn't accept.
+const exportFailed = "failed to send OpenTelemetry data"
+
+// describeService returns what telemetry says about its source.
+func describeService(ctx context.Context, version string) (*resource.Resource, error) {
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { slog.Warn(exportFailed, "error", err) }))
 	about, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "turnpike"), attribute.String("service.version", version)),
 		resource.WithFromEnv()) // OTEL_SERVICE_NAME wins
 	if err != nil {
 		return nil, fmt.Errorf("OpenTelemetry: %w", err)
+	}
+	return about, nil
+}
+
+func startOpenTelemetry(ctx context.Context, version string, spans, points bool) (*openTelemetry, error) {
+	about, err := describeService(ctx, version)
+	if err != nil {
+		return nil, err
 	}
 	toTraces, toMeters := []sdktrace.TracerProviderOption{sdktrace.WithResource(about)}, []sdkmetric.Option{sdkmetric.WithResource(about)}
 	if spans {
@@ -229,12 +241,16 @@ const telemetryTimeout = 3 * time.Second
 
 // close sends pending telemetry.
 func (t *openTelemetry) close(ctx context.Context) {
+	sendLast(ctx, func(ctx context.Context) error { return errors.Join(t.traces.Shutdown(ctx), t.meters.Shutdown(ctx)) })
+}
+
+func sendLast(ctx context.Context, shutdown func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(ctx, telemetryTimeout)
 	defer cancel()
 	// The library doesn't always respect the context: it waits forever for the
 	// body of a 101 response.
 	sent := make(chan error, 1)
-	go func() { sent <- errors.Join(t.traces.Shutdown(ctx), t.meters.Shutdown(ctx)) }()
+	go func() { sent <- shutdown(ctx) }()
 	var err error
 	select {
 	case err = <-sent:

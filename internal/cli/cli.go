@@ -38,6 +38,7 @@ type env struct {
 	loaded   config.Loaded
 	files    fileSums // that loaded was read from
 	level    slog.LevelVar
+	log      slog.Handler           // writes to err
 	onHangup atomic.Pointer[func()] // handles SIGHUP; nil shuts the process down
 
 	templates *template.Template // parsed at first use
@@ -269,6 +270,7 @@ func (e *env) loadConfig(cmd *cobra.Command) error {
 	if loaded.Log.Format == "text" || loaded.Log.Format == "auto" && isTerminal(e.err) {
 		to = slog.NewTextHandler(e.err, options)
 	}
+	e.log = to
 	slog.SetDefault(slog.New(newRepeatFilter(to)))
 	for _, w := range loaded.Warnings {
 		slog.Warn(w)

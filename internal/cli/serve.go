@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"syscall"
 	"time"
 
@@ -53,6 +54,11 @@ func (e *env) serve(cmd *cobra.Command, _ []string) error {
 	}
 	ctx, stop := context.WithCancel(cmd.Context())
 	defer stop()
+	endExport, err := e.exportLog(ctx)
+	if err != nil {
+		return err
+	}
+	defer endExport()
 	r := newReloader(e, cmd)
 	r.handleHangup(stop)
 	a, err := app.Start(ctx, e.loaded.Config, version, time.Now)
@@ -81,6 +87,24 @@ func (e *env) serve(cmd *cobra.Command, _ []string) error {
 		slog.Info("stopped")
 	}
 	return err
+}
+
+// exportLog also sends the log to an OpenTelemetry collector, if log.otlp is set,
+// until end is called.
+func (e *env) exportLog(ctx context.Context) (end func(), err error) {
+	if !e.loaded.Log.OTLP {
+		return func() {}, nil
+	}
+	r := newRedactor(e.loaded.Config, os.Environ())
+	export, err := app.StartLogExport(ctx, version, &e.level, func(text string) string { return string(r.redact([]byte(text))) })
+	if err != nil {
+		return nil, err
+	}
+	slog.SetDefault(slog.New(newRepeatFilter(slog.NewMultiHandler(e.log, export))))
+	return func() {
+		slog.SetDefault(slog.New(newRepeatFilter(e.log)))
+		export.Close()
+	}, nil
 }
 
 // withListenAdvice adds advice to the error of an unavailable address.

@@ -107,6 +107,7 @@ const ListenOff = "off"
 type Log struct {
 	Level  slog.Level `name:"level" node:"yes" reload:"yes" default:"info" help:"Lowest level that is logged: debug, info, warn or error."`
 	Format string     `name:"format" node:"yes" default:"auto" oneof:"auto,text,json" help:"Log format: text, json, or auto, which is text on a terminal and json elsewhere."`
+	OTLP   bool       `name:"otlp" node:"yes" default:"false" help:"Also send the log to the OpenTelemetry collector that OTEL_EXPORTER_OTLP_LOGS_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT names."`
 }
 
 // Limits are the limits of requests, keys, workspaces and client addresses.
