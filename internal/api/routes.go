@@ -50,6 +50,7 @@ func resourceRoutes() []Route {
 		{"GET", "/v1/models", access.ModelsRead, read(listModels)},
 		{"GET", "/v1/models/{id...}", access.ModelsRead, read(getModel)},
 
+		{"GET", responsesPath, access.ResponsesCreate, openResponseSocket},
 		{"GET", "/v1/responses/{id}", access.ResponsesCreate, read(getResponse)},
 		{"DELETE", "/v1/responses/{id}", access.ResponsesCreate, act(deleteResponse)},
 		{"GET", "/v1/responses/{id}/input_items", access.ResponsesCreate, read(listInputItems)},
@@ -181,10 +182,6 @@ func (c *Call) noSuchRoute(mux *http.ServeMux) error {
 	allowed := methodsAt(mux, c.R)
 	if len(allowed) == 0 {
 		return c.notFound()
-	}
-	if c.R.URL.Path == responsesPath && strings.EqualFold(c.R.Header.Get("Upgrade"), "websocket") {
-		c.W.Header().Set("Upgrade", "HTTP/1.1")
-		return fault.New(fault.UpgradeRequired, "%s has no WebSocket. Send a POST request, with stream true for events.", responsesPath)
 	}
 	list := strings.Join(allowed, ", ")
 	c.W.Header().Set("Allow", list)

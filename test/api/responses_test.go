@@ -1,11 +1,13 @@
 package api_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
 
-	"turnpike/internal/accounts"
+	"github.com/coder/websocket"
+
 	"turnpike/internal/credits"
 	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
@@ -125,11 +127,72 @@ func TestResponsesTranslateToolsOfCodingAgents(t *testing.T) {
 	})
 }
 
-func TestWebSocketUpgradeOfResponsesIsRejected(t *testing.T) {
-	eachShared(t, sqlite, func(t *testing.T, s *harness.Server) {
-		c := newClient(t, s, accounts.Test)
-		upgrade := http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"}, "Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="}}
-		c.Do(t, harness.Request{Method: "GET", Path: "/v1/responses", Key: c.key, Header: upgrade}).Want(t, 426, "upgrade_required")
-		c.Do(t, harness.Request{Method: "GET", Path: "/v1/responses", Key: c.key}).Want(t, 405, "method_not_allowed")
+// socketMessages sends a message and returns the types of the messages up to the last one, and that.
+func socketMessages(t *testing.T, conn *websocket.Conn, message any) (types []string, last *harness.Response) {
+	t.Helper()
+	text, err := json.Marshal(message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Write(t.Context(), websocket.MessageText, text); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		_, data, err := conn.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = &harness.Response{Body: data}
+		kind := last.Text("type")
+		types = append(types, kind)
+		if kind == "response.completed" || kind == "response.incomplete" || kind == "response.failed" || kind == "error" {
+			return types, last
+		}
+	}
+}
+
+func TestResponsesOverAWebSocket(t *testing.T) {
+	eachGateway(t, sqlite, nil, func(t *testing.T, m *gatewayClient) {
+		m.Do(t, harness.Request{Method: "GET", Path: "/v1/responses", Key: m.key}).Want(t, 426, "upgrade_required")
+		conn, _, err := websocket.Dial(t.Context(), m.URL+"/v1/responses", &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + m.key}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.CloseNow()
+		create := func(more map[string]any) map[string]any {
+			out := map[string]any{"type": "response.create", "model": "small", "store": false}
+			for name, value := range more {
+				out[name] = value
+			}
+			return out
+		}
+		// The first message calls no model. The next one has its input.
+		before := len(m.openai.Requests())
+		_, prepared := socketMessages(t, conn, create(map[string]any{"generate": false, "input": []any{map[string]any{"role": "user", "content": "one"}}}))
+		if len(m.openai.Requests()) != before || prepared.Text("type") != "response.completed" {
+			t.Errorf("got %s", prepared.Body)
+		}
+		types, first := socketMessages(t, conn, create(map[string]any{"previous_response_id": prepared.Text("response.id"), "input": "two"}))
+		if types[0] != "response.created" || first.Text("response.status") != "completed" || amount(t, first, "response.usage.credits") != 10*smallIn+7*smallOut {
+			t.Errorf("got %v, %s", types, first.Body)
+		}
+		_, second := socketMessages(t, conn, create(map[string]any{"previous_response_id": first.Text("response.id"), "input": "three"}))
+		sent := m.openai.Requests()
+		if got := string(sent[len(sent)-1].Body); !strings.Contains(got, `"one"`) || !strings.Contains(got, `"two"`) || !strings.Contains(got, "How can I help") || !strings.Contains(got, `"three"`) {
+			t.Errorf("got provider request %s", got)
+		}
+		e := settled(t, m.Server, m.key, "req_"+strings.TrimPrefix(second.Text("response.id"), "resp_"))
+		if e.Text("method") != "POST" || amount(t, e, "credits") != amount(t, second, "response.usage.credits") {
+			t.Errorf("got log entry %s", e.Body)
+		}
+		// Errors leave the connection open.
+		for _, bad := range []any{"garbage", map[string]any{"type": "session.update"}, create(map[string]any{"input": 5}), create(map[string]any{"input": "x", "model": "none"}), create(map[string]any{"input": "x", "previous_response_id": second.Text("response.id"), "conversation": "y"})} {
+			if _, failed := socketMessages(t, conn, bad); failed.Text("type") != "error" || failed.Text("error.message") == "" || count(failed, "status") < 400 {
+				t.Errorf("%v: got %s", bad, failed.Body)
+			}
+		}
+		if _, last := socketMessages(t, conn, create(map[string]any{"input": "four"})); last.Text("type") != "response.completed" {
+			t.Errorf("got %s", last.Body)
+		}
 	})
 }

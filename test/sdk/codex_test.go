@@ -135,6 +135,10 @@ func TestCodexEditsAFileWithALiveKey(t *testing.T) {
 	if n := len(log.At("data").([]any)); n != 3 {
 		t.Errorf("got %d log entries, want 3: %s", n, log.Body)
 	}
+	upgrades := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit?limit=100&status=101", Key: key}).Want(t, 200, "")
+	if n := len(upgrades.At("data").([]any)); n != 1 {
+		t.Errorf("got %d WebSockets, want 1: %s", n, upgrades.Body)
+	}
 	for _, r := range provider.Requests() {
 		if r.Path != "/responses" || !strings.Contains(string(r.Body), `"type":"custom"`) || !strings.Contains(string(r.Body), `"type":"web_search"`) {
 			t.Errorf("got provider request %s %.200s", r.Path, r.Body)

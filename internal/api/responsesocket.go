@@ -1,0 +1,274 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/fault"
+	"turnpike/internal/gateway/responses"
+	"turnpike/internal/ids"
+)
+
+const (
+	// maxSocketAge is OpenAI's limit. Clients then connect again.
+	maxSocketAge = time.Hour
+	// socketWriteTimeout is how long a client may take to accept an event.
+	socketWriteTimeout = 30 * time.Second
+)
+
+// openResponseSocket serves the Responses API over a WebSocket. Each message is a request with its own
+// ID, log entry and budget check, as if it had been sent by POST.
+func openResponseSocket(c *Call) error {
+	if c.R.ProtoMajor != 1 || !strings.EqualFold(c.R.Header.Get("Upgrade"), "websocket") || c.R.Header.Get("Sec-WebSocket-Key") == "" {
+		c.W.Header().Set("Upgrade", "websocket")
+		return fault.New(fault.UpgradeRequired, "GET %s is a WebSocket over HTTP/1.1. Send a POST request, or open a WebSocket.", responsesPath)
+	}
+	c.settle(http.StatusSwitchingProtocols, "")
+	if err := c.waitUntilLogged(); err != nil {
+		c.failUnlogged(err)
+		return nil
+	}
+	c.Started = true
+	// The API uses no cookies, so pages of other origins are harmless.
+	conn, err := websocket.Accept(c.W, c.R, &websocket.AcceptOptions{InsecureSkipVerify: true})
+	if err != nil {
+		return nil // the client disconnected, or got a response that says what is wrong
+	}
+	conn.SetReadLimit(c.Limits.ModelBody)
+	ctx, cancel := context.WithCancel(c.Context())
+	defer cancel()
+	s := &responseSocket{call: c, conn: conn}
+	s.serve(ctx, cancel)
+	return nil
+}
+
+// responseSocket is an open WebSocket. It has one response at a time.
+type responseSocket struct {
+	call *Call
+	conn *websocket.Conn
+	// last is the previous response of this connection, which the next one can continue even if it
+	// isn't stored.
+	last struct {
+		id    string
+		items []jsontext.Value
+	}
+}
+
+func (s *responseSocket) serve(ctx context.Context, cancel context.CancelFunc) {
+	messages := make(chan []byte)
+	go func() { // pings and the end of the connection are noticed while a response is in progress
+		defer cancel()
+		for {
+			_, data, err := s.conn.Read(ctx)
+			if err != nil {
+				return
+			}
+			select {
+			case messages <- data:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	age := time.NewTimer(maxSocketAge)
+	defer age.Stop()
+	for {
+		select {
+		case data := <-messages:
+			s.create(ctx, data)
+		case <-age.C:
+			_ = s.conn.Close(websocket.StatusNormalClosure, "the connection is an hour old; connect again")
+			return
+		case <-s.call.s.watching.Done():
+			_ = s.conn.Close(websocket.StatusServiceRestart, "the server is stopping; connect again")
+			return
+		case <-ctx.Done():
+			_ = s.conn.CloseNow()
+			return
+		}
+	}
+}
+
+func (s *responseSocket) send(ctx context.Context, event []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, socketWriteTimeout)
+	defer cancel()
+	return s.conn.Write(ctx, websocket.MessageText, event)
+}
+
+// fail sends an error that no request has.
+func (s *responseSocket) fail(ctx context.Context, err error) {
+	f := s.call.Fault(err)
+	s.sendError(ctx, fault.FamilyOf(f.Code).Status, s.call.errorJSON(f))
+}
+
+func (s *responseSocket) sendError(ctx context.Context, status int, body []byte) {
+	var e struct {
+		Error jsontext.Value `json:"error"`
+	}
+	_ = json.Unmarshal(body, &e) // it is ours
+	event, err := json.Marshal(struct {
+		Type   string         `json:"type"`
+		Status int            `json:"status"`
+		Error  jsontext.Value `json:"error"`
+	}{"error", status, e.Error})
+	if err == nil {
+		_ = s.send(ctx, event) // a client that is gone ends the connection
+	}
+}
+
+// create handles a message. Fields of the request are next to its type.
+func (s *responseSocket) create(ctx context.Context, message []byte) {
+	var fields map[string]jsontext.Value
+	if err := json.Unmarshal(message, &fields); err != nil || fields == nil {
+		s.fail(ctx, fault.New(fault.InvalidJSON, "A message must be a JSON object.").Because(err))
+		return
+	}
+	if string(fields["type"]) != `"response.create"` {
+		s.fail(ctx, fault.Invalid("type", "type must be response.create."))
+		return
+	}
+	generate := string(fields["generate"]) != "false"
+	delete(fields, "type")
+	delete(fields, "generate")
+	fields["stream"] = jsontext.Value("true")
+	items, err := s.resume(fields)
+	if err != nil {
+		s.fail(ctx, err)
+		return
+	}
+	body, err := json.Marshal(fields, json.Deterministic(true))
+	if err != nil {
+		s.fail(ctx, err)
+		return
+	}
+	s.last.id, s.last.items = "", nil
+	var response []byte
+	if generate {
+		response = s.post(ctx, body)
+	} else {
+		response = s.prepare(ctx, body)
+	}
+	s.keep(items, response)
+}
+
+// resume replaces a reference to the last response of this connection by its items. It returns all
+// items of the request.
+func (s *responseSocket) resume(fields map[string]jsontext.Value) ([]jsontext.Value, error) {
+	var previous string
+	_ = json.Unmarshal(fields["previous_response_id"], &previous) // another type is rejected later
+	body, err := json.Marshal(map[string]jsontext.Value{"input": fields["input"]})
+	if err != nil || fields["input"] == nil {
+		return nil, nil // the request fails with a better error
+	}
+	r, err := responses.Read(body)
+	if err != nil {
+		return nil, err
+	}
+	own, err := r.Items()
+	if err != nil || previous == "" || previous != s.last.id {
+		return own, err
+	}
+	all := append(append([]jsontext.Value{}, s.last.items...), own...)
+	delete(fields, "previous_response_id")
+	fields["input"], err = json.Marshal(all)
+	return all, err
+}
+
+// prepare answers a request that only announces its input for the next one.
+func (s *responseSocket) prepare(ctx context.Context, body []byte) (response []byte) {
+	r, err := responses.Read(body)
+	if err != nil {
+		s.fail(ctx, err)
+		return nil
+	}
+	r.ID, r.Now = ids.New(ids.Request), s.call.s.Now
+	events := r.NewStream().End()
+	for _, e := range events {
+		if s.send(ctx, e.Data) != nil {
+			return nil
+		}
+	}
+	return responses.ResponseOf(events)
+}
+
+// post makes the request and returns the response, or nil if it failed.
+func (s *responseSocket) post(ctx context.Context, body []byte) (response []byte) {
+	r := s.call.R.Clone(ctx)
+	r.Method, r.Body, r.ContentLength = http.MethodPost, io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	for _, name := range []string{"Connection", "Upgrade", "Sec-Websocket-Key", "Sec-Websocket-Version", "Sec-Websocket-Extensions", "Sec-Websocket-Protocol", "Idempotency-Key"} {
+		r.Header.Del(name)
+	}
+	r.Header.Set("Content-Type", jsonType)
+	w := &socketWriter{socket: s, ctx: ctx, header: http.Header{}}
+	s.call.s.ServeHTTP(w, r)
+	if w.status >= http.StatusBadRequest {
+		s.sendError(ctx, w.status, w.buffer)
+		return nil
+	}
+	return w.response
+}
+
+// keep remembers the response for the next request of this connection.
+func (s *responseSocket) keep(items []jsontext.Value, response []byte) {
+	var read struct {
+		ID     string           `json:"id"`
+		Output []jsontext.Value `json:"output"`
+	}
+	if response == nil || json.Unmarshal(response, &read) != nil {
+		return
+	}
+	s.last.id, s.last.items = read.ID, append(items, read.Output...)
+}
+
+// socketWriter is the http.ResponseWriter of a request in a WebSocket. It sends the data of
+// server-sent events as messages.
+type socketWriter struct {
+	socket   *responseSocket
+	ctx      context.Context
+	header   http.Header
+	status   int
+	buffer   []byte // of an incomplete event, or of an error
+	response []byte // of the last event
+}
+
+func (w *socketWriter) Header() http.Header { return w.header }
+
+func (w *socketWriter) WriteHeader(status int) { w.status = status }
+
+// Flush does nothing: every event is sent as soon as it is complete.
+func (w *socketWriter) Flush() {}
+
+func (w *socketWriter) Write(p []byte) (int, error) {
+	w.buffer = append(w.buffer, p...)
+	if w.status >= http.StatusBadRequest {
+		return len(p), nil
+	}
+	for {
+		event, rest, complete := bytes.Cut(w.buffer, []byte("\n\n"))
+		if !complete {
+			return len(p), nil
+		}
+		for line := range bytes.Lines(event) {
+			data, ok := bytes.CutPrefix(bytes.TrimRight(line, "\n"), []byte("data: "))
+			if !ok {
+				continue
+			}
+			name, _, _ := bytes.Cut(bytes.TrimPrefix(event, []byte("event: ")), []byte("\n"))
+			if e := (responses.Event{Type: string(name), Data: bytes.Clone(data)}); e.Terminal() && e.Type != "response.failed" {
+				w.response = responses.ResponseOf([]responses.Event{e})
+			}
+			if err := w.socket.send(w.ctx, data); err != nil {
+				return 0, err
+			}
+		}
+		w.buffer = append(w.buffer[:0], rest...)
+	}
+}
