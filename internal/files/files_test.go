@@ -22,6 +22,7 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/files"
 	"turnpike/internal/ids"
+	"turnpike/test/fakes/s3"
 )
 
 var (
@@ -166,7 +167,7 @@ func everywhere(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	for name, address := range map[string]func(t *testing.T) string{
 		"directory": func(*testing.T) string { return "" },
-		"s3":        func(t *testing.T) string { return newS3(t).address() },
+		"s3":        func(t *testing.T) string { return s3.New(t).Address("") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -317,17 +318,15 @@ func TestPurgeKeepsBytesThatAPutFound(t *testing.T) {
 		t.Run(method, func(t *testing.T) {
 			t.Parallel()
 			dbtest.Each(t, func(t *testing.T, d *db.DB) {
-				server := newS3(t)
-				r := open(t, d, server.address(), false)
+				server := s3.New(t)
+				r := open(t, d, server.Address(""), false)
 				f := r.put(acme, "imgbatch_1", "image/png", "old and new")
 				r.advance(month + time.Hour)
 				if method == http.MethodPut {
-					server.mu.Lock()
-					clear(server.objects) // so that Put has to upload
-					server.mu.Unlock()
+					server.Clear() // so that Put has to upload
 				}
 				var once sync.Once
-				server.after = func(m string) {
+				server.After = func(m string) {
 					if m == method {
 						once.Do(func() { r.purge() })
 					}
@@ -344,12 +343,12 @@ func TestPurgeKeepsBytesThatAPutFound(t *testing.T) {
 func TestPurgeLocksTheRowUntilTheBytesAreDeleted(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		server := newS3(t)
-		r := open(t, d, server.address(), false)
+		server := s3.New(t)
+		r := open(t, d, server.Address(""), false)
 		f := r.put(acme, "imgbatch_1", "image/png", "old")
 		r.advance(month)
 		var claimed error
-		server.after = func(method string) {
+		server.After = func(method string) {
 			if method != http.MethodDelete {
 				return
 			}
@@ -363,7 +362,7 @@ func TestPurgeLocksTheRowUntilTheBytesAreDeleted(t *testing.T) {
 		}
 		// The claim was committed later, without its bytes. Put failed, so the job
 		// retries.
-		server.after = func(string) {}
+		server.After = func(string) {}
 		r.put(acme, "imgbatch_2", "image/png", "old")
 		if got := r.read(acme, f); got != "old" {
 			t.Errorf("after the purge: got %q, want old", got)
@@ -374,19 +373,15 @@ func TestPurgeLocksTheRowUntilTheBytesAreDeleted(t *testing.T) {
 func TestSameContentIsWrittenOnce(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		server := newS3(t)
-		r := open(t, d, server.address(), false)
+		server := s3.New(t)
+		r := open(t, d, server.Address(""), false)
 		r.put(acme, "imgbatch_1", "image/png", "same")
 		r.put(acme, "imgbatch_2", "image/png", "same")
-		if got := server.methods(); got != "HEAD PUT HEAD" {
+		if got := server.Methods(); got != "HEAD PUT HEAD" {
 			t.Errorf("got requests %s, want HEAD PUT HEAD", got)
 		}
 		// An incomplete object is replaced.
-		server.mu.Lock()
-		for key := range server.objects {
-			server.objects[key] = []byte("sa")
-		}
-		server.mu.Unlock()
+		server.Overwrite("sa")
 		if got := r.read(acme, r.put(acme, "imgbatch_3", "image/png", "same")); got != "same" {
 			t.Errorf("got %q, want the complete file", got)
 		}
@@ -438,10 +433,10 @@ func TestFailedReadLeavesNoFile(t *testing.T) {
 func TestFileDroppedDuringItsUploadIsPurged(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		server := newS3(t)
-		r := open(t, d, server.address(), false)
+		server := s3.New(t)
+		r := open(t, d, server.Address(""), false)
 		dropped := false
-		server.before = func(method string) {
+		server.Before = func(method string) {
 			if method == http.MethodPut && !dropped {
 				dropped = true
 				r.drop(acme, "video_1")
@@ -451,15 +446,15 @@ func TestFileDroppedDuringItsUploadIsPurged(t *testing.T) {
 			}
 		}
 		f, err := r.Put(t.Context(), acme, "video_1", "video/mp4", strings.NewReader("a film"))
-		if !errors.Is(err, files.ErrGone) || server.kept() != 1 || r.status(acme, f) != http.StatusNotFound {
-			t.Errorf("got error %v, %d objects and status %d, want ErrGone, 1 and 404", err, server.kept(), r.status(acme, f))
+		if !errors.Is(err, files.ErrGone) || server.Objects() != 1 || r.status(acme, f) != http.StatusNotFound {
+			t.Errorf("got error %v, %d objects and status %d, want ErrGone, 1 and 404", err, server.Objects(), r.status(acme, f))
 		}
-		if n := r.purge(); n != 1 || server.kept() != 0 || r.rows() != 0 {
-			t.Errorf("got %d files purged and %d objects left, want 1 and 0", n, server.kept())
+		if n := r.purge(); n != 1 || server.Objects() != 0 || r.rows() != 0 {
+			t.Errorf("got %d files purged and %d objects left, want 1 and 0", n, server.Objects())
 		}
 		// Another holder of the same file keeps it.
 		var began atomic.Bool
-		server.before = func(method string) {
+		server.Before = func(method string) {
 			if method == http.MethodPut && !began.Swap(true) {
 				r.drop(acme, "video_2")
 				r.purge()
@@ -480,11 +475,11 @@ func TestFileDroppedDuringItsUploadIsPurged(t *testing.T) {
 func TestCanceledUploadIsPurgedAfterADay(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		server := newS3(t)
-		r := open(t, d, server.address(), false)
+		server := s3.New(t)
+		r := open(t, d, server.Address(""), false)
 		ctx, cancel := context.WithCancel(t.Context())
 		left := make(chan struct{})
-		server.after = func(method string) {
+		server.After = func(method string) {
 			if method == http.MethodPut {
 				cancel() // the object is stored, but Put doesn't learn of it
 				<-left
@@ -505,8 +500,8 @@ func TestCanceledUploadIsPurgedAfterADay(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if n := r.purge(); n != 1 || server.kept() != 0 || r.rows() != 0 {
-			t.Errorf("a day later: got %d files purged and %d objects left, want 1 and 0", n, server.kept())
+		if n := r.purge(); n != 1 || server.Objects() != 0 || r.rows() != 0 {
+			t.Errorf("a day later: got %d files purged and %d objects left, want 1 and 0", n, server.Objects())
 		}
 	})
 }
@@ -516,7 +511,7 @@ func TestCanceledUploadIsPurgedAfterADay(t *testing.T) {
 func TestCanceledClaimDoesNotDelayThePurge(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		r := open(t, d, newS3(t).address(), false)
+		r := open(t, d, s3.New(t).Address(""), false)
 		left, leave := context.WithCancel(t.Context())
 		leave()
 		if _, err := r.Put(left, acme, "video_1", "video/mp4", strings.NewReader("a film")); !errors.Is(err, context.Canceled) {
@@ -533,11 +528,11 @@ func TestCanceledClaimDoesNotDelayThePurge(t *testing.T) {
 
 func TestCanceledMultipartUploadLeavesNoParts(t *testing.T) {
 	t.Parallel()
-	server := newS3(t)
-	r := open(t, dbtest.Open(t, dbtest.Address(t, "sqlite")), server.address(), false)
+	server := s3.New(t)
+	r := open(t, dbtest.Open(t, dbtest.Address(t, "sqlite")), server.Address(""), false)
 	ctx, cancel := context.WithCancel(t.Context())
 	var puts atomic.Int64
-	server.before = func(method string) {
+	server.Before = func(method string) {
 		if method == http.MethodPut && puts.Add(1) == 3 {
 			cancel()
 		}
@@ -545,11 +540,11 @@ func TestCanceledMultipartUploadLeavesNoParts(t *testing.T) {
 	if _, err := r.Put(ctx, acme, "video_1", "video/mp4", io.LimitReader(letters{}, 70<<20)); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want context.Canceled", err)
 	}
-	if puts.Load() < 3 || server.unfinished() != 0 || server.kept() != 0 {
-		t.Errorf("after %d parts: got %d uploads and %d objects, want none", puts.Load(), server.unfinished(), server.kept())
+	if puts.Load() < 3 || server.Uploads() != 0 || server.Objects() != 0 {
+		t.Errorf("after %d parts: got %d uploads and %d objects, want none", puts.Load(), server.Uploads(), server.Objects())
 	}
 	f, err := r.Put(t.Context(), acme, "video_1", "video/mp4", io.LimitReader(letters{}, 70<<20))
-	if err != nil || f.Bytes != 70<<20 || r.status(acme, f) != http.StatusOK || server.unfinished() != 0 {
+	if err != nil || f.Bytes != 70<<20 || r.status(acme, f) != http.StatusOK || server.Uploads() != 0 {
 		t.Errorf("next upload: %+v, %v", f, err)
 	}
 }
@@ -559,26 +554,26 @@ func TestUnresponsiveBucketTimesOut(t *testing.T) {
 	for _, method := range []string{http.MethodHead, http.MethodPut, http.MethodGet} {
 		t.Run(method, func(t *testing.T) {
 			t.Parallel()
-			server := newS3(t)
-			r := open(t, dbtest.Open(t, dbtest.Address(t, "sqlite")), server.address(), false)
+			server := s3.New(t)
+			r := open(t, dbtest.Open(t, dbtest.Address(t, "sqlite")), server.Address(""), false)
 			f := r.put(acme, "imgbatch_1", "image/png", "old")
 			r.timeout = 500 * time.Millisecond
-			r.reopen(server.address(), false)
+			r.reopen(server.Address(""), false)
 			try := func() error {
 				_, err := r.Put(t.Context(), acme, "imgbatch_1", "image/png", strings.NewReader("new"))
 				return err
 			}
 			switch method {
 			case http.MethodHead:
-				server.hang(t)
+				server.Hang(t)
 			case http.MethodPut:
-				server.after = func(m string) {
+				server.After = func(m string) {
 					if m == http.MethodHead {
-						server.hang(t)
+						server.Hang(t)
 					}
 				}
 			case http.MethodGet:
-				server.hang(t)
+				server.Hang(t)
 				try = func() error {
 					_, err := r.Read(t.Context(), acme, f.SHA256)
 					return err
@@ -594,18 +589,19 @@ func TestUnresponsiveBucketTimesOut(t *testing.T) {
 
 func TestCheckBucketFindsEveryMissingPermission(t *testing.T) {
 	t.Parallel()
-	server := newS3(t)
-	if err := files.CheckBucket(t.Context(), server.address()); err != nil || server.kept() != 0 {
-		t.Errorf("%v, and %d objects are left", err, server.kept())
+	server := s3.New(t)
+	if err := files.CheckBucket(t.Context(), server.Address("")); err != nil || server.Objects() != 0 {
+		t.Errorf("%v, and %d objects are left", err, server.Objects())
 	}
 	for method, want := range map[string]string{http.MethodPut: "write to", http.MethodGet: "read from", http.MethodDelete: "delete from", http.MethodHead: "list"} {
-		server.refused = method
-		if err := files.CheckBucket(t.Context(), server.address()); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "Access Denied") {
+		server.Refuse(method)
+		if err := files.CheckBucket(t.Context(), server.Address("")); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "Access Denied") {
 			t.Errorf("without %s: %v", method, err)
 		}
 	}
-	server.refused, server.missing = "", true
-	if err := files.CheckBucket(t.Context(), server.address()); err == nil || !strings.Contains(err.Error(), "does not exist") {
+	server.Refuse("")
+	server.SetMissing(true)
+	if err := files.CheckBucket(t.Context(), server.Address("")); err == nil || !strings.Contains(err.Error(), "does not exist") {
 		t.Errorf("without the bucket: %v", err)
 	}
 }
@@ -614,11 +610,11 @@ func TestCheckBucketFindsEveryMissingPermission(t *testing.T) {
 func TestMissingBucketIsNotReportedAsMissingFile(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		server := newS3(t)
-		r := open(t, d, server.address(), false)
+		server := s3.New(t)
+		r := open(t, d, server.Address(""), false)
 		f, dropped := r.put(acme, "imgbatch_1", "image/png", "kept"), r.put(acme, "imgbatch_2", "image/png", "dropped")
 		r.drop(acme, "imgbatch_2")
-		server.missing = true
+		server.SetMissing(true)
 		if got := r.status(acme, f); got != http.StatusServiceUnavailable {
 			t.Errorf("got status %d, want 503", got)
 		}
@@ -632,7 +628,7 @@ func TestMissingBucketIsNotReportedAsMissingFile(t *testing.T) {
 		if err == nil {
 			t.Error("the purge deleted the row of a file that may still exist")
 		}
-		server.missing = false
+		server.SetMissing(false)
 		if n := r.purge(); n != 1 || r.read(acme, dropped) != "gone" || r.status(acme, f) != http.StatusOK {
 			t.Errorf("got %d files purged, want 1", n)
 		}

@@ -12,6 +12,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/files"
+	"turnpike/test/fakes/s3"
 )
 
 func TestChangedURLIsRejected(t *testing.T) {
@@ -179,10 +180,10 @@ func TestContentDispositionEscapesTheFileName(t *testing.T) {
 func TestFileWithoutBytesIsNotServed(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		server := newS3(t)
-		r := open(t, d, server.address(), false)
+		server := s3.New(t)
+		r := open(t, d, server.Address(""), false)
 		f := r.put(acme, "imgbatch_1", "image/png", "a picture")
-		clear(server.objects)
+		server.Clear()
 		if got := r.status(acme, f); got != http.StatusNotFound {
 			t.Errorf("without bytes: got %d, want 404", got)
 		}
@@ -196,8 +197,8 @@ func TestFileWithoutBytesIsNotServed(t *testing.T) {
 func TestDownloadsRedirectToTheBucket(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t, dbtest.Address(t, "sqlite"))
-	bucket := newS3(t)
-	r := open(t, d, bucket.address(), true)
+	bucket := s3.New(t)
+	r := open(t, d, bucket.Address(""), true)
 	f := r.put(acme, "imgbatch_1", "image/png", "a picture")
 	own := r.URL(acme, f, "a.png", begin.Add(time.Hour))
 	if again := r.URL(acme, f, "a.png", begin.Add(time.Hour)); again != own {
