@@ -94,9 +94,9 @@ fuzz: ## run each fuzz target for FUZZTIME
 
 dist: ## build archives, packages, the container image, an SBOM and checksums in dist/
 	go build -C .dist -o ../bin/dist .
-	bin/dist -version '$(VERSION)' -out dist
+	bin/dist -version '$(VERSION)' -out dist $(if $(MAINTAINER),-maintainer '$(MAINTAINER)')
 
-distcheck: ## install the package and run the image of dist/ (needs Debian, root, mmdebstrap, lintian)
+distcheck: ## install the packages and run the image of dist/ (needs Debian, root, mmdebstrap, lintian, rpm)
 	@scripts/distcheck.sh
 
 install: build ## install the program and the systemd unit under PREFIX

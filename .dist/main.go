@@ -19,9 +19,10 @@ import (
 
 // release is what the artifacts have in common.
 type release struct {
-	version string
-	time    time.Time // of the commit
-	out     string
+	version    string
+	maintainer string
+	time       time.Time // of the commit
+	out        string
 }
 
 // target is a platform that a binary is built for.
@@ -37,27 +38,26 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("dist: ")
 	version := flag.String("version", "dev", "version of the artifacts")
+	maintainer := flag.String("maintainer", "The Turnpike Authors <noreply@github.com>", "maintainer of the packages, as Name <address>")
 	out := flag.String("out", "dist", "directory of the artifacts, which is replaced")
 	root := flag.String("root", "", "only write the root file system of the image for this platform to a directory")
 	flag.Parse()
-	if err := run(*version, *out, *root); err != nil {
+	if err := run(release{version: strings.TrimPrefix(*version, "v"), maintainer: *maintainer, out: *out}, *root); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(version, out, root string) error {
-	when, err := commitTime()
-	if err != nil {
+func run(r release, root string) (err error) {
+	if r.time, err = commitTime(); err != nil {
 		return err
 	}
-	r := release{version: strings.TrimPrefix(version, "v"), time: when, out: out}
 	if root != "" {
 		return r.writeRoot(root)
 	}
-	if err := os.RemoveAll(out); err != nil {
+	if err := os.RemoveAll(r.out); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(out, 0o755); err != nil {
+	if err := os.MkdirAll(r.out, 0o755); err != nil {
 		return err
 	}
 	binaries, err := os.MkdirTemp("", "turnpike-dist")

@@ -14,10 +14,7 @@ import (
 	_ "github.com/goreleaser/nfpm/v2/rpm" // registers the format
 )
 
-const (
-	packaging  = "deploy/package/"
-	maintainer = "The Turnpike Authors <maintainers@turnpike.example>"
-)
+const packaging = "deploy/package/"
 
 var startsWithDigit = regexp.MustCompile(`^[0-9]`)
 
@@ -39,7 +36,7 @@ func (r release) packages(arch, binary string) error {
 	defer os.RemoveAll(work)
 	changelog := filepath.Join(work, "changelog.gz")
 	compressed, err := compress(fmt.Appendf(nil, "turnpike (%s) unstable; urgency=medium\n\n  * See CHANGELOG.md in the source.\n\n -- %s  %s\n",
-		r.packageVersion(), maintainer, r.time.Format(time.RFC1123Z)))
+		r.packageVersion(), r.maintainer, r.time.Format(time.RFC1123Z)))
 	if err != nil {
 		return err
 	}
@@ -87,7 +84,7 @@ func (r release) content(from, to string, mode os.FileMode) *files.Content {
 func (r release) packageFile(format, arch string, contents files.Contents) error {
 	info := &nfpm.Info{
 		Name: "turnpike", Arch: arch, Platform: "linux", Version: r.packageVersion(), VersionSchema: "none",
-		Section: "net", Priority: "optional", Maintainer: maintainer, License: "Apache-2.0", MTime: r.time,
+		Section: "net", Priority: "optional", Maintainer: r.maintainer, License: "Apache-2.0", MTime: r.time,
 		Description: "self-hosted AI API platform\nTurnpike runs in front of model providers and adds keys with scopes and\nbudgets, an OpenAI-compatible gateway, webhooks, agent runs and a log of\nevery request. It stores everything in SQLite or PostgreSQL.",
 		Overridables: nfpm.Overridables{
 			Contents: contents,
