@@ -47,6 +47,7 @@ type engine interface {
 	watch(ctx context.Context, changed func(topic, payload string))
 	// backup writes the committed state of one moment to a new SQLite file.
 	backup(ctx context.Context, path string) error
+	failFast()
 }
 
 type engineTx interface {
@@ -124,6 +125,11 @@ func IsPostgresURL(address string) bool {
 
 // Engine is "sqlite" or "postgres".
 func (d *DB) Engine() string { return d.eng.name() }
+
+// FailFast makes writes fail after seconds if another process has locked the
+// database. Servers call it before they write, because their clients can retry;
+// commands wait longer.
+func (d *DB) FailFast() { d.eng.failFast() }
 
 // Close releases the database. Writers must have stopped.
 func (d *DB) Close() {

@@ -133,6 +133,12 @@ func IsFull(err error) bool {
 	return errors.As(err, &pg) && pg.Code == "53100"
 }
 
+// isBusy reports whether another process has locked the SQLite database.
+func isBusy(err error) bool {
+	var lite *sqlite.Error
+	return errors.As(err, &lite) && lite.Code()&0xff == sqlite3.SQLITE_BUSY
+}
+
 func classOfSQLite(code int) error {
 	switch code {
 	case sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_ROWID:

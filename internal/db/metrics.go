@@ -1,7 +1,9 @@
 package db
 
 import (
+	"context"
 	"database/sql"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -25,6 +27,19 @@ func sqlStats(s sql.DBStats) poolStats {
 func (e *postgresEngine) poolStats() poolStats {
 	s := e.pool.Stat()
 	return poolStats{inUse: int(s.AcquiredConns()), idle: int(s.IdleConns()), limit: int(s.MaxConns()), waits: s.EmptyAcquireCount(), waited: s.EmptyAcquireWaitTime()}
+}
+
+// scrapeTimeout limits the queries of a scrape.
+const scrapeTimeout = 5 * time.Second
+
+// Scrape runs the queries of a metrics collector. If they fail, its metrics are
+// missing until a later scrape.
+func Scrape(metrics string, collect func(ctx context.Context) error) {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	defer cancel()
+	if err := collect(ctx); err != nil {
+		slog.Warn("failed to read metrics; retrying at the next scrape", "metrics", metrics, "error", err)
+	}
 }
 
 // groupList holds the running groups of a database.

@@ -152,6 +152,10 @@ func (e *postgresEngine) name() string { return "postgres" }
 
 func (e *postgresEngine) close() { e.pool.Close() }
 
+// failFast does nothing: writers wait for rows, and no process locks the whole
+// database.
+func (e *postgresEngine) failFast() {}
+
 func (e *postgresEngine) query(ctx context.Context, query string, args ...any) (Rows, error) {
 	return timedQuery(ctx, statementTimeout, e.pool.Query, query, args)
 }

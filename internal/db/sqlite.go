@@ -29,6 +29,9 @@ const (
 
 	// busyTimeout is for the write locks of other processes, such as commands.
 	busyTimeout = 5 * time.Second
+	// commandPatience is how long commands retry after that. SQLite's lock has no
+	// queue, so a busy server can keep them from writing for seconds.
+	commandPatience = 30 * time.Second
 )
 
 type sqliteEngine struct {
@@ -78,6 +81,7 @@ func openSQLite(path string) (*sqliteEngine, error) {
 		e.close()
 		return nil, fmt.Errorf("open sqlite database: %w", classify(err))
 	}
+	e.writer.patience = commandPatience
 	return e, nil
 }
 
@@ -142,6 +146,8 @@ func (e *sqliteEngine) query(ctx context.Context, query string, args ...any) (Ro
 }
 
 func (e *sqliteEngine) begin(ctx context.Context) (engineTx, error) { return e.writer.begin(ctx) }
+
+func (e *sqliteEngine) failFast() { e.writer.patience = 0 }
 
 // watch polls for commits of other processes and keeps the log short.
 func (e *sqliteEngine) watch(ctx context.Context, changed func(topic, payload string)) {

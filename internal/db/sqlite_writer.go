@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 )
 
 // sqliteWriter is the only connection that writes. Writers queue for it in Go, so
@@ -18,6 +19,8 @@ type sqliteWriter struct {
 	stmts stmtCache
 	bulk  map[string]driver.StmtExecContext // see writeAll
 	args  []driver.NamedValue               // reused by writeAll
+	// patience is how long begin retries while another process has the lock.
+	patience time.Duration
 }
 
 func newSQLiteWriter(db *sql.DB) *sqliteWriter {
@@ -124,11 +127,16 @@ func (w *sqliteWriter) begin(ctx context.Context) (*sqliteTx, error) {
 		return nil, err
 	}
 	tx := &sqliteTx{w: w}
-	if _, err := tx.run("BEGIN IMMEDIATE"); err != nil {
-		tx.rollback()
-		return nil, err
+	for until := time.Now().Add(w.patience); ; {
+		_, err := tx.run("BEGIN IMMEDIATE")
+		if err == nil {
+			return tx, nil
+		}
+		if !isBusy(err) || ctx.Err() != nil || !time.Now().Before(until) {
+			tx.rollback()
+			return nil, err
+		}
 	}
-	return tx, nil
 }
 
 func (w *sqliteWriter) dataVersion(ctx context.Context) (v int64, err error) {

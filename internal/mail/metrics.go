@@ -2,14 +2,12 @@ package mail
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-)
 
-// scrapeTimeout limits the query of a scrape.
-const scrapeTimeout = 5 * time.Second
+	"turnpike/internal/db"
+)
 
 func newAttempts() *prometheus.CounterVec {
 	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "turnpike_mail_attempts_total",
@@ -38,14 +36,15 @@ func (o *Outbox) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCo
 // Collect reads the metrics for Prometheus.
 func (o *Outbox) Collect(out chan<- prometheus.Metric) {
 	o.attempts.Collect(out)
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
-	defer cancel()
+	db.Scrape("mail", func(ctx context.Context) error { return o.collectStored(ctx, out) })
+}
+
+func (o *Outbox) collectStored(ctx context.Context, out chan<- prometheus.Metric) error {
 	now := o.now()
 	var n int64
 	var oldest *int64
 	if err := o.db.QueryRow(ctx, "SELECT count(*), min(created_at) FROM mails WHERE due_at IS NOT NULL").Scan(&n, &oldest); err != nil {
-		slog.Warn("failed to read mail metrics", "error", err)
-		return
+		return err
 	}
 	age := 0.0
 	if oldest != nil {
@@ -53,4 +52,5 @@ func (o *Outbox) Collect(out chan<- prometheus.Metric) {
 	}
 	out <- prometheus.MustNewConstMetric(waitingDesc, prometheus.GaugeValue, float64(n))
 	out <- prometheus.MustNewConstMetric(oldestDesc, prometheus.GaugeValue, age)
+	return nil
 }

@@ -2,16 +2,12 @@ package media
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"turnpike/internal/db"
 )
-
-// scrapeTimeout limits the queries of a scrape.
-const scrapeTimeout = 5 * time.Second
 
 func newEnded() *prometheus.CounterVec {
 	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "turnpike_jobs_finished_total",
@@ -40,11 +36,7 @@ func (s *Service) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByC
 func (s *Service) Collect(out chan<- prometheus.Metric) {
 	s.ended.Collect(out)
 	s.runner.Collect(out)
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
-	defer cancel()
-	if err := s.collectStored(ctx, out); err != nil {
-		slog.Warn("failed to read job metrics", "error", err)
-	}
+	db.Scrape("jobs", func(ctx context.Context) error { return s.collectStored(ctx, out) })
 }
 
 func (s *Service) collectStored(ctx context.Context, out chan<- prometheus.Metric) error {

@@ -2,14 +2,12 @@ package nodes
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-)
 
-// scrapeTimeout limits the query of a scrape.
-const scrapeTimeout = 5 * time.Second
+	"turnpike/internal/db"
+)
 
 func newEvictions() prometheus.Counter {
 	return prometheus.NewCounter(prometheus.CounterOpts{Name: "turnpike_node_evictions_total", Help: "Nodes that this node evicted."})
@@ -30,15 +28,15 @@ func (n *Node) Collect(out chan<- prometheus.Metric) {
 	renewed := n.renewed
 	n.mu.Unlock()
 	out <- prometheus.MustNewConstMetric(heartbeatDesc, prometheus.GaugeValue, time.Since(renewed).Seconds())
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
-	defer cancel()
-	members, err := Count(ctx, n.db, n.db.At(n.now()))
-	if err != nil {
-		slog.Warn("failed to count nodes for the metrics", "error", err)
-		return
-	}
-	if n.exclusive() {
-		members = 1 // other rows are left from a crash
-	}
-	out <- prometheus.MustNewConstMetric(membersDesc, prometheus.GaugeValue, float64(members))
+	db.Scrape("nodes", func(ctx context.Context) error {
+		members, err := Count(ctx, n.db, n.db.At(n.now()))
+		if err != nil {
+			return err
+		}
+		if n.exclusive() {
+			members = 1 // other rows are left from a crash
+		}
+		out <- prometheus.MustNewConstMetric(membersDesc, prometheus.GaugeValue, float64(members))
+		return nil
+	})
 }

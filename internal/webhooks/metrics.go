@@ -2,10 +2,11 @@ package webhooks
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"turnpike/internal/db"
 )
 
 // counts are the metrics of attempts on this node.
@@ -33,9 +34,6 @@ func (c *counts) observe(r *result) {
 	c.latency.Observe(r.attempt.Duration.Seconds())
 }
 
-// scrapeTimeout limits the query of a scrape.
-const scrapeTimeout = 5 * time.Second
-
 var (
 	dueDesc     = prometheus.NewDesc("turnpike_webhook_due_deliveries", "Deliveries that are due, on all nodes.", nil, nil)
 	oldestDesc  = prometheus.NewDesc("turnpike_webhook_oldest_due_seconds", "Seconds since the oldest due delivery became due.", nil, nil)
@@ -52,25 +50,25 @@ func (s *Service) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByC
 func (s *Service) Collect(out chan<- prometheus.Metric) {
 	s.counts.deliveries.Collect(out)
 	s.counts.latency.Collect(out)
+	s.runner.Collect(out)
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	s.runner.Collect(out)
 	st := s.runner.Stats()
 	gauge(lanesDesc, float64(st.Lanes))
 	gauge(runningDesc, float64(st.Running-st.Slow), "well")
 	gauge(runningDesc, float64(st.Slow), "slow")
+	db.Scrape("webhooks", func(ctx context.Context) error { return s.collectStored(ctx, gauge) })
+}
 
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
-	defer cancel()
+func (s *Service) collectStored(ctx context.Context, gauge func(d *prometheus.Desc, v float64, labels ...string)) error {
 	now := s.Now()
 	var due, paused, fresh int64
 	var oldest *int64
 	err := s.DB.QueryRow(ctx, `SELECT (SELECT count(*) FROM endpoints WHERE status = 'paused' AND kind = 'http' AND deleted_at IS NULL),
 		(SELECT count(*) FROM new_events), count(*), min(due_at) FROM deliveries WHERE due_at <= $1`, now.UnixMicro()).Scan(&paused, &fresh, &due, &oldest)
 	if err != nil {
-		slog.Warn("failed to read webhook metrics", "err", err)
-		return
+		return err
 	}
 	gauge(dueDesc, float64(due))
 	gauge(pausedDesc, float64(paused))
@@ -80,4 +78,5 @@ func (s *Service) Collect(out chan<- prometheus.Metric) {
 		age = max(0, now.Sub(time.UnixMicro(*oldest)).Seconds())
 	}
 	gauge(oldestDesc, age)
+	return nil
 }
