@@ -20,8 +20,9 @@ import (
 // commands of the operator. Only the server's user can open it.
 const controlFile = "control.sock"
 
-// maxControlReply limits the result of a command, which lists settings.
-const maxControlReply = 1 << 20
+// maxControlReply limits the result of a command. The metrics of a busy server
+// take a few hundred kilobytes.
+const maxControlReply = 16 << 20
 
 // ErrNoServer means that no server listens in the data directory.
 var ErrNoServer = errors.New("no running server found")
@@ -45,6 +46,16 @@ func (a *App) ServeControl(reload func(context.Context) (Reloaded, error)) {
 		}
 		_ = json.NewEncoder(w).Encode(result)
 	})
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		i := a.instance.Load()
+		if i == nil {
+			http.Error(w, ErrRejoining.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		i.registry.ServeHTTP(w, r)
+	})
+	mux.HandleFunc("GET /goroutines", serveGoroutines)
+	mux.HandleFunc("GET /memory", serveMemory)
 	a.control = &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout}
 	go func() { _ = a.control.Serve(ln) }()
 }
@@ -75,30 +86,53 @@ func listenControl(data string) (net.Listener, error) {
 // RequestReload makes the server of a data directory reload its configuration.
 // It returns ErrNoServer if there is none, and otherwise the server's result.
 func RequestReload(ctx context.Context, data string) (out Reloaded, err error) {
+	body, err := requestControl(ctx, data, http.MethodPost, "/reload")
+	if err != nil {
+		return out, err
+	}
+	return out, json.Unmarshal(body, &out)
+}
+
+// FetchMetrics returns the metrics of the server of a data directory.
+func FetchMetrics(ctx context.Context, data string) ([]byte, error) {
+	return requestControl(ctx, data, http.MethodGet, "/metrics")
+}
+
+// FetchGoroutines returns the stacks of the goroutines of the server.
+func FetchGoroutines(ctx context.Context, data string) ([]byte, error) {
+	return requestControl(ctx, data, http.MethodGet, "/goroutines")
+}
+
+// FetchMemory returns a summary of the server's memory as JSON.
+func FetchMemory(ctx context.Context, data string) ([]byte, error) {
+	return requestControl(ctx, data, http.MethodGet, "/memory")
+}
+
+func requestControl(ctx context.Context, data, method, page string) ([]byte, error) {
 	path := filepath.Join(data, controlFile)
 	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", path)
 		}}}
 	defer client.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://server/reload", nil)
+	req, err := http.NewRequestWithContext(ctx, method, "http://server"+page, nil)
 	if err != nil {
-		return out, err
+		return nil, err
 	}
 	resp, err := client.Do(req)
 	if network, ok := errors.AsType[*net.OpError](err); ok && network.Op == "dial" {
-		return out, fmt.Errorf("%w: %w", ErrNoServer, network.Err)
+		return nil, fmt.Errorf("%w: %w", ErrNoServer, network.Err)
 	}
 	if err != nil {
-		return out, fmt.Errorf("ask the server to reload: %w", err)
+		return nil, fmt.Errorf("ask the running server: %w", err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxControlReply))
 	if err != nil {
-		return out, fmt.Errorf("ask the server to reload: %w", err)
+		return nil, fmt.Errorf("ask the running server: %w", err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return out, errors.New(string(bytes.TrimSpace(body)))
+		return nil, errors.New(string(bytes.TrimSpace(body)))
 	}
-	return out, json.Unmarshal(body, &out)
+	return body, nil
 }

@@ -32,7 +32,9 @@ func (i *instance) startMetrics(context.Context) (err error) {
 	} else {
 		parts = append(parts, i.tls)
 	}
-	i.metrics, err = newMetricsServer(i.cfg.MetricsListen, parts...)
+	if i.registry, err = newRegistry(parts...); err == nil {
+		i.metrics, err = newMetricsServer(i.cfg.MetricsListen, i.registry)
+	}
 	return err
 }
 
@@ -41,24 +43,28 @@ func buildInfo(version string) prometheus.Collector {
 		ConstLabels: prometheus.Labels{"version": version}}, func() float64 { return 1 })
 }
 
-func newMetricsServer(address string, parts ...prometheus.Collector) (*metricsServer, error) {
-	if address == "" {
-		return nil, nil
-	}
+// newRegistry returns the handler that serves the metrics of the parts.
+func newRegistry(parts ...prometheus.Collector) (http.Handler, error) {
 	registry := prometheus.NewRegistry()
 	for _, c := range append(parts, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})) {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
 	}
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), nil
+}
+
+// newMetricsServer returns nil without an address.
+func newMetricsServer(address string, registry http.Handler) (*metricsServer, error) {
+	if address == "" {
+		return nil, nil
+	}
 	ln, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen for metrics: %w", err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /debug/goroutines", serveGoroutines)
-	mux.HandleFunc("GET /debug/memory", serveMemory)
+	mux.Handle("GET /metrics", registry)
 	m := &metricsServer{&http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout}, ln}
 	go func() {
 		if err := m.Serve(ln); err != http.ErrServerClosed {

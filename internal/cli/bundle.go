@@ -9,9 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
-	"net/netip"
 	"os"
 	"runtime"
 	"time"
@@ -25,9 +22,8 @@ import (
 const (
 	// bundleTimeout is how long the running server and the database may take.
 	bundleTimeout = 10 * time.Second
-	// maxBundlePart limits what the server returns, and logTail the end of the log.
-	maxBundlePart = 16 << 20
-	logTail       = 1 << 20
+	// logTail limits the end of the log.
+	logTail = 1 << 20
 )
 
 // bundle is a support bundle: files by name, and why some are missing.
@@ -66,9 +62,12 @@ func collectBundle(ctx context.Context, l config.Loaded, checks []checkResult, l
 		"cpus": runtime.NumCPU(), "schema": len(db.Migrations()), "schema_fingerprint": db.Fingerprint(), "created_at": time.Now().UTC()}, nil)
 	state, err := readDatabaseState(ctx, l.Config)
 	b.addJSON("database.json", state, err)
-	for _, page := range [][2]string{{"metrics.txt", "/metrics"}, {"goroutines.txt", "/debug/goroutines"}, {"memory.json", "/debug/memory"}} {
-		text, err := fetchFromServer(ctx, l.MetricsListen, page[1])
-		b.add(page[0], text, err)
+	for _, part := range []struct {
+		name  string
+		fetch func(ctx context.Context, data string) ([]byte, error)
+	}{{"metrics.txt", app.FetchMetrics}, {"goroutines.txt", app.FetchGoroutines}, {"memory.json", app.FetchMemory}} {
+		text, err := part.fetch(ctx, l.Data)
+		b.add(part.name, text, err)
 	}
 	if logFile != "" {
 		text, err := readTail(logFile, logTail)
@@ -102,35 +101,6 @@ func readDatabaseState(ctx context.Context, c config.Config) (s databaseState, e
 	}
 	s.Nodes, err = nodes.List(ctx, d)
 	return s, err
-}
-
-// fetchFromServer reads a page of the running server's metrics listener.
-func fetchFromServer(ctx context.Context, address, path string) ([]byte, error) {
-	if address == "" {
-		return nil, errors.New("the server has no listener for it; set metrics_listen")
-	}
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, err
-	}
-	if ip, err := netip.ParseAddr(host); host == "" || err == nil && ip.IsUnspecified() {
-		address = net.JoinHostPort("127.0.0.1", port)
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // no proxy
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxBundlePart))
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("the server returned %s", resp.Status)
-	}
-	return text, err
 }
 
 // readTail returns the whole lines in the last bytes of a file.

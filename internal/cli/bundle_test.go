@@ -195,14 +195,14 @@ providers:
 func TestBundleDescribesTheRunningServer(t *testing.T) {
 	t.Parallel()
 	cfg := config.Default()
-	cfg.Listen, cfg.MetricsListen, cfg.Data = "127.0.0.1:0", "127.0.0.1:0", t.TempDir()
+	cfg.Listen, cfg.Data = "127.0.0.1:0", socketDirectory(t)
 	a, err := app.Start(t.Context(), cfg, "test", time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = a.Close() })
 	a.Serve()
-	cfg.MetricsListen = strings.TrimSuffix(strings.TrimPrefix(a.MetricsURL(), "http://"), "/metrics")
+	a.ServeControl(nil)
 	path := filepath.Join(t.TempDir(), "support.tar.gz")
 	if err := collectBundle(t.Context(), config.Loaded{Config: cfg}, nil, "").write(path); err != nil {
 		t.Fatal(err)
@@ -217,4 +217,16 @@ func TestBundleDescribesTheRunningServer(t *testing.T) {
 	if strings.Count(files["database.json"], `"seen_at"`) != 1 || files["missing.txt"] != "" {
 		t.Errorf("got %s, missing %q", files["database.json"], files["missing.txt"])
 	}
+}
+
+// socketDirectory returns a directory for a server's socket, whose path has to be
+// shorter than that of t.TempDir.
+func socketDirectory(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "tp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
 }

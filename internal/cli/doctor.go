@@ -86,8 +86,8 @@ check the key of a model provider, it requests the list of models. It exits with
 if a check fails.
 
 With --bundle, it also writes a support bundle: the result, the settings, versions,
-the nodes, and if metrics_listen is set, the metrics and the state of the running
-server. Secrets are removed. Read the bundle before you send it to someone.`,
+the nodes, and the metrics and the state of the running server. Secrets are removed.
+Read the bundle before you send it to someone.`,
 		Example: `  turnpike doctor
   turnpike doctor --json
   turnpike doctor --bundle support.tar.gz --bundle-log /var/log/turnpike.log`,

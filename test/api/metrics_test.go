@@ -299,6 +299,29 @@ func TestModelCallsReachPrometheusAndOpenTelemetry(t *testing.T) {
 	}
 }
 
+// The listener has no authentication, so it must not show the state of the process.
+func TestMetricsListenerServesOnlyMetrics(t *testing.T) {
+	t.Parallel()
+	cfg := harness.Config(t, "sqlite")
+	watched(&cfg)
+	s := harness.Start(t, cfg, harness.NewClock())
+	base := strings.TrimSuffix(s.App.MetricsURL(), "/metrics")
+	for path, want := range map[string]int{"/metrics": 200, "/": 404, "/debug/goroutines": 404, "/debug/memory": 404, "/debug/pprof/": 404, "/goroutines": 404, "/memory": 404} {
+		req, err := http.NewRequestWithContext(t.Context(), "GET", base+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.DefaultTransport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != want {
+			t.Errorf("%s: got %d, want %d", path, res.StatusCode, want)
+		}
+	}
+}
+
 func TestWebhookMetricsCountDeliveries(t *testing.T) {
 	eachWebhooks(t, sqlite, func(_ *testing.T, cfg *config.Config) {
 		watched(cfg)
