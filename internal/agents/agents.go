@@ -55,6 +55,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -85,6 +86,14 @@ type Options struct {
 	// PerLane and Slots limit how many turns run concurrently.
 	PerLane int
 	Slots   int
+	// ToolResult finds the output that a conversation sets for simulated calls.
+	ToolResult func(messages []json.RawMessage) (result string, found bool)
+	Version    string
+	Now        func() time.Time
+}
+
+// Settings are the settings that Apply can change while runs are in progress.
+type Settings struct {
 	// Requests limits the requests of tools and checks.
 	Requests *tools.RequestLimits
 	// CallsPerStep and CallsPerRun limit the tool calls that the server makes.
@@ -92,15 +101,12 @@ type Options struct {
 	CallsPerRun  int64
 	// TestTools is the tool mode of test runs in workspaces without a setting.
 	TestTools accounts.ToolMode
-	// ToolResult finds the output that a conversation sets for simulated calls.
-	ToolResult func(messages []json.RawMessage) (result string, found bool)
-	Version    string
-	Now        func() time.Time
 }
 
 // Service executes agent runs on this node.
 type Service struct {
 	Options
+	settings    atomic.Pointer[Settings]
 	complete    func(context.Context, gateway.Call) (*gateway.Response, error)
 	tools       *tools.Executor
 	checkClient *http.Client // one connection per check, as checks are not repeated
@@ -123,17 +129,21 @@ type Service struct {
 const maxLanes = 1024
 
 // New creates the service. Run starts it.
-func New(o Options) *Service {
+func New(o Options, first Settings) *Service {
 	s := &Service{Options: o, ended: newEnded(), complete: o.Gateway.Chat, tools: tools.NewExecutor(o.Guard, o.Version),
 		checkClient: o.Guard.Client(safehttp.ClientOptions{MaxIdlePerHost: -1}),
 		watchers:    watchers{by: map[string][]chan struct{}{}, keys: map[string]int{}},
 		logDelay:    maxLogDelay, working: map[string]context.CancelFunc{}, unlogged: map[string]*audit.Record{}}
+	s.Apply(first)
 	s.group = db.NewGroup(o.DB).Named("runs")
 	s.outcomes = db.NewQueue(s.group, true, s.writeOutcomes)
 	s.runner = lanes.NewRunner[*item](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, PerLane: o.PerLane, Slots: o.Slots, MaxLanes: maxLanes, Now: o.Now})
 	o.DB.OnSignal(signalCancel, s.interrupt)
 	return s
 }
+
+// Apply replaces the settings for the next tool calls.
+func (s *Service) Apply(settings Settings) { s.settings.Store(&settings) }
 
 // Run works until ctx ends, and returns when the outcomes of its turns are
 // written.

@@ -85,7 +85,7 @@ func newService(t *testing.T, d *db.DB, now func() time.Time) *Service {
 		t.Fatal(err)
 	}
 	s := New(Options{DB: d, Ring: ring, Guard: safehttp.New(safehttp.Policy{AllowHTTP: true, AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}),
-		Publisher: events.NewPublisher(now), Node: ids.New("node_"), PerLane: 1, Slots: 1, CallsPerStep: 16, CallsPerRun: 500, Version: "1", Now: now})
+		Publisher: events.NewPublisher(now), Node: ids.New("node_"), PerLane: 1, Slots: 1, Version: "1", Now: now}, Settings{CallsPerStep: 16, CallsPerRun: 500})
 	t.Cleanup(s.group.Stop)
 	return s
 }

@@ -35,7 +35,7 @@ func (s *Service) planCalls(o *outcome, a answer, now time.Time) error {
 		}
 	}
 	if exceeded {
-		return o.end(Failed, runError("max_tool_calls_exceeded", "The run can make at most %d tool calls, and its last step requested more.", s.CallsPerRun), now)
+		return o.end(Failed, runError("max_tool_calls_exceeded", "The run can make at most %d tool calls, and its last step requested more.", s.settings.Load().CallsPerRun), now)
 	}
 	return o.proceed(now)
 }

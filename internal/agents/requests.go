@@ -19,7 +19,7 @@ func (s *Service) reserve(r *Run, mode accounts.ToolMode, urls ...string) (*tool
 	if mode == accounts.ToolsSimulated || len(urls) == 0 {
 		return nil, nil
 	}
-	return s.Requests.Reserve(r.Tenant, urls...)
+	return s.settings.Load().Requests.Reserve(r.Tenant, urls...)
 }
 
 type admittedCall struct {
@@ -63,13 +63,13 @@ func (o *outcome) postpone(refused *limits.Refusal, now time.Time) {
 // limitStepCalls skips the calls beyond the limit of a step. The model can make
 // them in its next step.
 func (s *Service) limitStepCalls(o *outcome, now time.Time) {
-	planned := 0
+	planned, allowed := 0, s.settings.Load().CallsPerStep
 	for _, c := range o.calls {
 		if !c.serverExecutes() {
 			continue
 		}
-		if planned++; planned > s.CallsPerStep {
-			c.skip(fmt.Sprintf("The call was not made: a step can make at most %d tool calls. Make the others in the next step.", s.CallsPerStep), now)
+		if planned++; planned > allowed {
+			c.skip(fmt.Sprintf("The call was not made: a step can make at most %d tool calls. Make the others in the next step.", allowed), now)
 		}
 	}
 }
@@ -83,7 +83,7 @@ func (s *Service) exceedsRunCalls(o *outcome, now time.Time) bool {
 			planned++
 		}
 	}
-	if planned == 0 || o.run.ToolCalls+planned <= s.CallsPerRun {
+	if planned == 0 || o.run.ToolCalls+planned <= s.settings.Load().CallsPerRun {
 		return false
 	}
 	for _, c := range o.calls {
@@ -118,7 +118,7 @@ func (s *Service) environmentToolMode(ctx context.Context, q db.Querier, r *Run)
 	if err != nil {
 		return "", err
 	}
-	if cmp.Or(w.TestTools, s.TestTools) == accounts.ToolsReal {
+	if cmp.Or(w.TestTools, s.settings.Load().TestTools) == accounts.ToolsReal {
 		return accounts.ToolsReal, nil
 	}
 	return accounts.ToolsSimulated, nil

@@ -45,7 +45,7 @@ func (c *Call) setCORS(bearer string) {
 	h.Add("Vary", "Origin")
 	if strings.HasPrefix(bearer, access.PrefixScoped) ||
 		strings.HasPrefix(bearer, access.PrefixTest) && isLocalOrigin(origin) ||
-		strings.HasPrefix(bearer, access.PrefixLive) && slices.Contains(c.s.AllowedOrigins, origin) {
+		strings.HasPrefix(bearer, access.PrefixLive) && slices.Contains(c.AllowedOrigins, origin) {
 		h.Set("Access-Control-Allow-Origin", origin)
 		h.Set("Access-Control-Expose-Headers", exposedHeaders)
 	}
@@ -64,7 +64,7 @@ func isLocalOrigin(origin string) bool {
 // can read the key.
 func (c *Call) checkBrowser() error {
 	origin := c.R.Header.Get("Origin")
-	if origin == "" || c.Principal.Token != nil || !strings.HasPrefix(c.Principal.KeyHint, access.PrefixLive) || slices.Contains(c.s.AllowedOrigins, origin) {
+	if origin == "" || c.Principal.Token != nil || !strings.HasPrefix(c.Principal.KeyHint, access.PrefixLive) || slices.Contains(c.AllowedOrigins, origin) {
 		return nil
 	}
 	return fault.New(fault.LiveKeyInBrowser, "Live keys cannot be used in a browser. Create a scoped token on your backend with POST /v1/scoped_tokens and give that to the page.")

@@ -54,15 +54,15 @@ type Deps struct {
 	Conversations *conversations.Store
 	Now           func() time.Time
 
-	PublicURL      string
-	TrustedProxies []netip.Prefix
-	AllowedOrigins []string
+	PublicURL string
 }
 
 // Settings are the settings that Apply can change while requests are in progress.
 type Settings struct {
-	Limits Limits
-	Rates  Rates
+	Limits         Limits
+	Rates          Rates
+	TrustedProxies []netip.Prefix
+	AllowedOrigins []string // of browsers, for live keys
 }
 
 // Limits bound what one request may ask of the server.
@@ -122,7 +122,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, rt Route, kind requestKind) {
-	c := &Call{Exchange: web.NewExchange(w, r, s.TrustedProxies, s.Now()), s: s, Settings: s.settings.Load(), route: rt, kind: kind}
+	settings := s.settings.Load()
+	c := &Call{Exchange: web.NewExchange(w, r, settings.TrustedProxies, s.Now()), s: s, Settings: settings, route: rt, kind: kind}
 	defer c.logAccess()
 	defer c.releaseBody()
 	defer c.runDeferred()

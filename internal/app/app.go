@@ -48,6 +48,8 @@ type App struct {
 	instance atomic.Pointer[instance] // nil while the node rejoins
 	unlock   func()
 
+	connections *connlimit.Limiter
+
 	stopRejoining context.CancelFunc
 	rejoining     sync.WaitGroup
 	closing       sync.Once
@@ -108,7 +110,8 @@ func (a *App) listen() (err error) {
 	if a.ln, err = net.Listen("tcp", a.cfg.Listen); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	a.ln = connlimit.New(a.cfg.Limits.UnauthenticatedConnections, a.cfg.TrustedProxies).Listener(a.ln)
+	a.connections = connlimit.New(a.cfg.Limits.UnauthenticatedConnections, a.cfg.TrustedProxies)
+	a.ln = a.connections.Listener(a.ln)
 	a.address = a.ln.Addr().String()
 	if a.cfg.TLS.Mode() != config.TLSOff {
 		a.ln = tls.NewListener(a.ln, a.tlsConfig())

@@ -38,21 +38,16 @@ func backupOptions(s *Store, cfg config.Config, version string, now func() time.
 
 // runBackups makes scheduled backups.
 func (i *instance) runBackups(ctx context.Context) {
-	if i.backups != nil {
-		i.backups.Run(ctx)
-	}
+	backup.Run(ctx, func() *backup.Schedule { return i.settings.Load().backups }, i.reloaded)
 }
 
-func (i *instance) buildBackups(context.Context) error {
-	if i.cfg.Backup.To == "" {
-		return nil
+// backupSchedule returns nil if backups aren't scheduled.
+func (i *instance) backupSchedule(cfg config.Config) (*backup.Schedule, error) {
+	if cfg.Backup.To == "" {
+		return nil, nil
 	}
-	o, err := backupOptions(i.store, i.cfg, i.version, i.now)
-	if err != nil {
-		return err
-	}
-	i.backups = &backup.Schedule{Options: o, Interval: i.cfg.Backup.Interval, Node: i.node.ID}
-	return nil
+	o, err := backupOptions(i.store, cfg, i.version, i.now)
+	return &backup.Schedule{Options: o, Interval: cfg.Backup.Interval, Node: i.node.ID}, err
 }
 
 // Restored is the result of a restore.

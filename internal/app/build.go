@@ -13,7 +13,6 @@ import (
 	"turnpike/internal/agents/tools"
 	"turnpike/internal/api"
 	"turnpike/internal/audit"
-	"turnpike/internal/backup"
 	"turnpike/internal/certificates"
 	"turnpike/internal/config"
 	"turnpike/internal/conversations"
@@ -65,7 +64,6 @@ type components struct {
 	media         *media.Service
 	agents        *agents.Service
 	leaks         *leaks.Service
-	backups       *backup.Schedule      // nil if backups aren't scheduled
 	certificates  *certificates.Manager // nil without ACME
 }
 
@@ -73,7 +71,7 @@ type components struct {
 // their background work.
 func (i *instance) build(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
-		i.join, i.buildSettings, i.buildRecords, i.buildWebhooks, i.buildEngines, i.buildHandler, i.buildRetention, i.buildBackups, i.buildCertificates, i.startMetrics,
+		i.join, i.buildSettings, i.buildRecords, i.buildWebhooks, i.buildEngines, i.buildHandler, i.buildRetention, i.buildCertificates, i.startMetrics,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -136,22 +134,16 @@ func (i *instance) buildRecords(ctx context.Context) (err error) {
 	i.throttled = audit.NewThrottled(d, i.now)
 	i.directory = accounts.NewDirectory(d, i.now)
 	i.setQuotas(i.cfg.Limits)
-	if i.outbox, err = i.newOutbox(); err != nil {
-		return err
-	}
+	i.outbox = mail.New(d, ring, i.settings.Load().smtp, i.URL(), i.now)
 	return i.openFiles(ctx)
 }
 
-// newOutbox sends mail through the configured server, or writes it to the log.
-func (i *instance) newOutbox() (*mail.Outbox, error) {
-	var smtp *mail.SMTP
-	if i.cfg.SMTP.URL != "" {
-		var err error
-		if smtp, err = mail.NewSMTP(string(i.cfg.SMTP.URL), i.cfg.Mail.From); err != nil {
-			return nil, err
-		}
+// mailServer returns nil if emails are only logged.
+func mailServer(cfg config.Config) (*mail.SMTP, error) {
+	if cfg.SMTP.URL == "" {
+		return nil, nil
 	}
-	return mail.New(i.store.DB, i.store.Ring, smtp, i.URL(), i.now), nil
+	return mail.NewSMTP(string(cfg.SMTP.URL), cfg.Mail.From)
 }
 
 func (i *instance) buildWebhooks(ctx context.Context) error {
@@ -181,11 +173,7 @@ func (i *instance) buildEngines(ctx context.Context) (err error) {
 	c := i.cfg.Agents
 	i.agents = agents.New(agents.Options{DB: d, Ring: ring, Gateway: i.gateway, Log: i.log, Publisher: i.events, Node: i.node.ID,
 		Guard:   safehttp.New(safehttp.Policy{AllowCIDRs: c.AllowCIDRs, AllowHTTP: c.AllowHTTP}),
-		PerLane: c.PerWorkspace, Slots: c.Concurrency,
-		Requests: &tools.RequestLimits{Limiter: i.limiter, PerWorkspace: int64(c.RequestsPerMinute), PerHost: int64(c.HostRequestsPerMinute),
-			UnlimitedHosts: c.UnlimitedHosts, Now: i.now},
-		CallsPerStep: c.ToolCallsPerStep, CallsPerRun: int64(c.ToolCallsPerRun),
-		TestTools: accounts.ToolMode(c.TestToolsDefault), ToolResult: simulator.ToolResult, Version: i.version, Now: i.now})
+		PerLane: c.PerWorkspace, Slots: c.Concurrency, ToolResult: simulator.ToolResult, Version: i.version, Now: i.now}, i.settings.Load().agents)
 
 	l := i.cfg.Leaks
 	i.leaks = leaks.New(leaks.Options{DB: d, Keys: i.keys, Tokens: i.tokens, Publisher: i.events, Outbox: i.outbox, Now: i.now,
@@ -196,20 +184,19 @@ func (i *instance) buildEngines(ctx context.Context) (err error) {
 func (i *instance) buildHandler(context.Context) error {
 	d := i.store.DB
 	pages, err := dashboard.New(dashboard.Options{DB: d, Ring: i.store.Ring, People: i.people, Keys: i.keys, Tokens: i.tokens, Webhooks: i.hooks, Media: i.media,
-		Agents: i.agents, Leaks: i.leaks, Files: i.files, Outbox: i.outbox, SignIn: i.signIn(), PublicURL: i.URL(), ListenURL: i.ListenURL(),
-		TrustedProxies: i.cfg.TrustedProxies, Facts: i.facts, Now: i.now})
+		Agents: i.agents, Leaks: i.leaks, Files: i.files, Outbox: i.outbox, PublicURL: i.URL(), ListenURL: i.ListenURL(), Now: i.now,
+		SignIn: func() *dashboard.SignInProvider { return i.settings.Load().signIn }, TrustedProxies: i.trustedProxies, Facts: i.facts})
 	if err != nil {
 		return err
 	}
 	i.api = api.New(api.Deps{DB: d, Auth: i.auth, Keys: i.keys, Tokens: i.tokens, Projects: i.directory, Log: i.log, Refused: i.refused, Throttled: i.throttled,
 		Limiter: i.limiter, Webhooks: i.hooks, Tunnels: i.tunnels, Files: i.files, Media: i.media, Agents: i.agents, Leaks: i.leaks, Gateway: i.gateway,
-		Idempotency: i.idempotency, Conversations: i.conversations, Now: i.now, PublicURL: i.URL(), TrustedProxies: i.cfg.TrustedProxies, AllowedOrigins: i.cfg.AllowedOrigins},
-		i.settings.Load().api)
+		Idempotency: i.idempotency, Conversations: i.conversations, Now: i.now, PublicURL: i.URL()}, i.settings.Load().api)
 	public, err := url.Parse(i.URL())
 	if err != nil {
 		return err
 	}
-	i.handler = &handler{pages: pages, api: i.api, public: public}
+	i.handler = &handler{pages: pages, api: i.api, public: public, trusted: i.trustedProxies}
 	i.stopWatching = func() {
 		pages.StopWatching()
 		i.api.StopWatching()
@@ -220,6 +207,14 @@ func (i *instance) buildHandler(context.Context) error {
 		}
 	})
 	return nil
+}
+
+// agentSettings converts the limits of tools.
+func (i *instance) agentSettings(c config.Agents) agents.Settings {
+	return agents.Settings{
+		Requests: &tools.RequestLimits{Limiter: i.limiter, PerWorkspace: int64(c.RequestsPerMinute), PerHost: int64(c.HostRequestsPerMinute),
+			UnlimitedHosts: c.UnlimitedHosts, Now: i.now},
+		CallsPerStep: c.ToolCallsPerStep, CallsPerRun: int64(c.ToolCallsPerRun), TestTools: accounts.ToolMode(c.TestToolsDefault)}
 }
 
 // requestLimits converts the limits of one request. A workspace may use half of

@@ -3,6 +3,7 @@ package app
 import (
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"sync"
 	"time"
@@ -18,14 +19,16 @@ import (
 )
 
 type handler struct {
-	pages  http.Handler
-	api    *api.Server
-	public *url.URL
-	once   sync.Once // for the warning
+	pages   http.Handler
+	api     *api.Server
+	public  *url.URL
+	trusted func() []netip.Prefix // proxies
+	once    sync.Once             // for the warning
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if proxy, ok := clientip.UntrustedProxy(r, h.api.TrustedProxies); ok {
+	trusted := h.trusted()
+	if proxy, ok := clientip.UntrustedProxy(r, trusted); ok {
 		h.once.Do(func() {
 			slog.Warn("requests have X-Forwarded-For but their address is not in trusted_proxies; if it is your proxy, add it, because all of its clients share one address until then",
 				"address", proxy)
@@ -33,7 +36,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	header := w.Header()
 	header.Set("X-Content-Type-Options", "nosniff")
-	if clientip.IsHTTPS(r, h.public, h.api.TrustedProxies) {
+	if clientip.IsHTTPS(r, h.public, trusted) {
 		header.Set("Strict-Transport-Security", "max-age=31536000")
 	}
 	defer web.LimitUnreadBody(w, r, web.UnreadBodyTimeout)()
@@ -45,6 +48,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (i *instance) facts() dashboard.Facts { return i.settings.Load().facts }
+
+func (i *instance) trustedProxies() []netip.Prefix { return i.settings.Load().api.TrustedProxies }
 
 func (i *instance) newFacts(c config.Config) dashboard.Facts {
 	f := dashboard.Facts{Version: i.version, RetryAfter: c.Webhooks.RetrySchedule, LogRetentionDays: c.Audit.RetentionDays, MailFrom: c.Mail.From,
@@ -63,9 +68,8 @@ func (i *instance) newFacts(c config.Config) dashboard.Facts {
 // signInTimeout is how long a person waits for the sign-in provider.
 const signInTimeout = 10 * time.Second
 
-// signIn returns the configured OpenID Connect provider, or nil.
-func (i *instance) signIn() *dashboard.SignInProvider {
-	o := i.cfg.OIDC
+// newSignIn returns the configured OpenID Connect provider, or nil.
+func (i *instance) newSignIn(o config.OIDC) *dashboard.SignInProvider {
 	if o.Issuer == "" {
 		return nil
 	}

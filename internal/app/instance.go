@@ -55,9 +55,11 @@ type instance struct {
 	handler      http.Handler
 	api          *api.Server
 	settings     atomic.Pointer[settings] // that a reload replaces
+	reloaded     chan struct{}            // receives after a reload
 	stopWatching func()                   // ends live pages and streams of runs
 	keeper       *retention.Keeper
-	metrics      *metricsServer
+	registry     http.Handler   // of the metrics
+	metrics      *metricsServer // nil without a listener
 	telemetry    *telemetry
 
 	requests       context.Context // canceled to end all requests
@@ -73,7 +75,7 @@ type instance struct {
 
 // startInstance opens the database, joins the cluster and starts every component.
 func startInstance(ctx context.Context, at site, now func() time.Time) (_ *instance, err error) {
-	i := &instance{site: at, now: now, evicted: make(chan struct{})}
+	i := &instance{site: at, now: now, evicted: make(chan struct{}), reloaded: make(chan struct{}, 1)}
 	i.requests, i.cancelRequests = context.WithCancelCause(context.Background())
 	defer func() {
 		if err != nil {
@@ -83,6 +85,7 @@ func startInstance(ctx context.Context, at site, now func() time.Time) (_ *insta
 	if i.store, err = OpenStore(ctx, i.cfg); err != nil {
 		return nil, err
 	}
+	i.store.DB.FailFast()
 	if err := CheckUnmoved(ctx, i.cfg, i.store.DB); err != nil {
 		return nil, err
 	}

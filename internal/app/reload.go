@@ -7,13 +7,17 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"turnpike/internal/agents"
 	"turnpike/internal/api"
+	"turnpike/internal/backup"
 	"turnpike/internal/config"
 	"turnpike/internal/dashboard"
 	"turnpike/internal/gateway"
+	"turnpike/internal/mail"
 )
 
 // ErrRejoining means that the settings can't be replaced, because the node has
@@ -67,6 +71,7 @@ func (a *App) Reload(ctx context.Context, load func() (config.Config, error)) (o
 	if err := a.tls.load(merged.TLS); err != nil {
 		return out, err
 	}
+	a.connections.SetExempt(merged.TrustedProxies)
 	i.apply(prepared)
 	r.latest = merged
 	if err := i.node.Heartbeat(ctx); err != nil {
@@ -88,8 +93,14 @@ type settings struct {
 	gateway gateway.Settings
 	clients []providerClient
 	api     api.Settings
+	agents  agents.Settings
+	retries []time.Duration // of webhooks
 	quotas  config.Limits
-	domains []string // of ACME
+	domains []string                  // of ACME
+	smtp    *mail.SMTP                // nil if emails are only logged
+	oidc    config.OIDC               // of signIn
+	signIn  *dashboard.SignInProvider // nil if there is none
+	backups *backup.Schedule          // nil if they aren't scheduled
 	facts   dashboard.Facts
 	hash    string // of the whole configuration
 }
@@ -100,11 +111,23 @@ func (i *instance) prepare(cfg config.Config) (*settings, error) {
 	if err != nil {
 		return nil, err
 	}
-	var before []providerClient
-	if current := i.settings.Load(); current != nil {
-		before = current.clients
+	smtp, err := mailServer(cfg)
+	if err != nil {
+		return nil, err
 	}
-	clients := providerClients(cfg, before)
+	backups, err := i.backupSchedule(cfg)
+	if err != nil {
+		return nil, err
+	}
+	var before settings
+	if current := i.settings.Load(); current != nil {
+		before = *current
+	}
+	signIn := before.signIn
+	if cfg.OIDC != before.oidc { // otherwise it keeps what it knows about the provider
+		signIn = i.newSignIn(cfg.OIDC)
+	}
+	clients := providerClients(cfg, before.clients)
 	sum := i.store.Ring.Hash(configKey + cfg.Canonical())
 	hash := hex.EncodeToString(sum[:8])
 	facts := i.newFacts(cfg)
@@ -113,8 +136,10 @@ func (i *instance) prepare(cfg config.Config) (*settings, error) {
 		gateway: gateway.Settings{Catalog: models, Upstreams: upstreams(cfg, clients), Routes: routes(cfg), Rates: modelRates(cfg.Limits),
 			DefaultMaxOutput: int64(cfg.Gateway.DefaultMaxOutput), Strict: cfg.Audit.Strict},
 		clients: clients,
-		api:     api.Settings{Limits: requestLimits(cfg.Limits), Rates: requestRates(cfg.Limits)},
-		quotas:  cfg.Limits, domains: cfg.TLS.ACME.Domains, facts: facts, hash: hash,
+		api: api.Settings{Limits: requestLimits(cfg.Limits), Rates: requestRates(cfg.Limits), TrustedProxies: cfg.TrustedProxies,
+			AllowedOrigins: cfg.AllowedOrigins},
+		agents: i.agentSettings(cfg.Agents), retries: cfg.Webhooks.RetrySchedule, quotas: cfg.Limits, domains: cfg.TLS.ACME.Domains,
+		smtp: smtp, oidc: cfg.OIDC, signIn: signIn, backups: backups, facts: facts, hash: hash,
 	}, nil
 }
 
@@ -126,11 +151,18 @@ func (i *instance) apply(s *settings) {
 	i.settings.Store(s)
 	i.gateway.Apply(s.gateway)
 	i.api.Apply(s.api)
+	i.agents.Apply(s.agents)
+	i.hooks.SetSchedule(s.retries)
+	i.outbox.SetServer(s.smtp)
 	i.setQuotas(s.quotas)
 	if i.certificates != nil {
 		i.certificates.Apply(s.domains)
 	}
 	i.node.SetConfigHash(s.hash)
+	select {
+	case i.reloaded <- struct{}{}:
+	default: // not yet received
+	}
 }
 
 func (i *instance) setQuotas(l config.Limits) {

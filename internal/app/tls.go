@@ -19,7 +19,6 @@ import (
 
 	"turnpike/internal/certificates"
 	"turnpike/internal/config"
-	"turnpike/internal/connlimit"
 )
 
 // servedTLS holds the certificates of the listener.
@@ -139,7 +138,7 @@ func (a *App) listenPlain() error {
 	if err != nil {
 		return fmt.Errorf("listen for HTTP-01 challenges: %w", err)
 	}
-	a.plain = &plainServer{ln: connlimit.New(a.cfg.Limits.UnauthenticatedConnections, a.cfg.TrustedProxies).Listener(ln)}
+	a.plain = &plainServer{ln: a.connections.Listener(ln)}
 	return nil
 }
 

@@ -67,23 +67,13 @@ func recordSuccess(ctx context.Context, d *db.DB, m *Manifest) error {
 	if err != nil {
 		return err
 	}
-	for attempt := 1; ; attempt++ {
-		err := d.Write(ctx, func(tx *db.Tx) error {
-			if _, err := tx.Exec(ctx, "DELETE FROM meta WHERE name = $1", failureRow); err != nil {
-				return err
-			}
-			return setMeta(ctx, tx, lastRow, string(text))
-		})
-		// A busy server on SQLite can keep another process from writing for seconds.
-		if !errors.Is(err, db.ErrUnavailable) || attempt == recordAttempts || ctx.Err() != nil {
+	return d.Write(ctx, func(tx *db.Tx) error {
+		if _, err := tx.Exec(ctx, "DELETE FROM meta WHERE name = $1", failureRow); err != nil {
 			return err
 		}
-	}
+		return setMeta(ctx, tx, lastRow, string(text))
+	})
 }
-
-// recordAttempts is how often the record of a backup is tried. Each try waits for
-// SQLite's lock.
-const recordAttempts = 6
 
 // Schedule makes backups at an interval. Of all nodes, one makes each.
 type Schedule struct {
@@ -92,16 +82,20 @@ type Schedule struct {
 	Node     string
 }
 
-// Run makes backups until ctx ends.
-func (s *Schedule) Run(ctx context.Context) {
+// Run makes backups by the current schedule, which is nil for none, until ctx
+// ends. It checks the schedule every minute and when changed receives.
+func Run(ctx context.Context, current func() *Schedule, changed <-chan struct{}) {
 	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	for {
-		if _, err := s.RunDue(ctx); err != nil && ctx.Err() == nil {
-			slog.Error("scheduled backup failed; retrying", "retry_in", min(retryInterval, s.Interval), "error", err)
+		if s := current(); s != nil {
+			if _, err := s.RunDue(ctx); err != nil && ctx.Err() == nil {
+				slog.Error("scheduled backup failed; retrying", "retry_in", min(retryInterval, s.Interval), "error", err)
+			}
 		}
 		select {
 		case <-tick.C:
+		case <-changed:
 		case <-ctx.Done():
 			return
 		}
@@ -220,9 +214,6 @@ var (
 	heldDesc   = prometheus.NewDesc("turnpike_restore_held", "1 if the server was restored and waits for turnpike restore --resume.", nil, nil)
 )
 
-// scrapeTimeout limits the queries of a scrape.
-const scrapeTimeout = 5 * time.Second
-
 // Describe lists the metrics for Prometheus.
 func (m Metrics) Describe(out chan<- *prometheus.Desc) {
 	out <- lastDesc
@@ -232,14 +223,15 @@ func (m Metrics) Describe(out chan<- *prometheus.Desc) {
 
 // Collect reads the metrics for Prometheus.
 func (m Metrics) Collect(out chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
-	defer cancel()
+	db.Scrape("backups", func(ctx context.Context) error { return m.collect(ctx, out) })
+}
+
+func (m Metrics) collect(ctx context.Context, out chan<- prometheus.Metric) error {
 	last, lastErr := ReadLast(ctx, m.DB)
 	failure, failureErr := ReadFailure(ctx, m.DB)
 	held, heldErr := ReadHold(ctx, m.DB)
 	if err := errors.Join(lastErr, failureErr, heldErr); err != nil {
-		slog.Warn("failed to read the metrics of backups; retrying at the next scrape", "error", err)
-		return
+		return err
 	}
 	gauge := func(d *prometheus.Desc, v float64) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
@@ -251,6 +243,7 @@ func (m Metrics) Collect(out chan<- prometheus.Metric) {
 	gauge(lastDesc, at)
 	gauge(failedDesc, one(failure != nil))
 	gauge(heldDesc, one(held != nil))
+	return nil
 }
 
 func one(yes bool) float64 {

@@ -28,9 +28,10 @@ func newReload(e *env) *cobra.Command {
 		Short: "Apply changed settings to the running server",
 		Long: `Makes the server that uses the same data directory read its configuration again,
 with its own flags and environment variables. It applies new providers, prices,
-routes, limits, certificates and log levels without interrupting requests, and
-prints which settings changed and which need a restart. If a setting is invalid,
-the server changes nothing, and the command exits with 1.`,
+routes, limits, certificates, mail and sign-in servers, backups and other settings
+without interrupting requests, and prints which settings changed and which need a
+restart. If a setting is invalid, the server changes nothing, and the command exits
+with 1.`,
 		Example: `  turnpike reload
   turnpike reload --data /var/lib/turnpike`,
 	}

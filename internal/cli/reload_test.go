@@ -75,11 +75,7 @@ func runMain(args ...string) (code int, out string) {
 // startServer starts a server whose file names the blue provider.
 func startServer(t *testing.T) *testServer {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "tp") // shorter than t.TempDir, because it contains a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	dir := socketDirectory(t)
 	s := &testServer{t: t, data: filepath.Join(dir, "data"), config: filepath.Join(dir, "turnpike.yaml"), log: new(lockedBuffer), stopped: make(chan int, 1),
 		blue: namedProvider(t, "blue"), green: namedProvider(t, "green")}
 	s.write(s.file("blue", s.blue))

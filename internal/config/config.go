@@ -33,8 +33,8 @@ type Config struct {
 	PublicURL       string         `name:"public_url" help:"Address where clients and the dashboard reach the server, used in links and signed URLs; empty derives it from listen."`
 	MasterKey       Secret         `name:"master_key" node:"yes" help:"32 random bytes in base64 or hex that encrypt all stored secrets. Required with PostgreSQL, and the same on every node; empty uses the key generated in the data directory."`
 	SetupToken      Secret         `name:"setup_token" help:"Token of the link for the first owner, of at least 20 characters, so that it is known before the first start. It has no effect once there is an owner; empty creates a random one."`
-	TrustedProxies  []netip.Prefix `name:"trusted_proxies" help:"Addresses or CIDR ranges of reverse proxies. Turnpike trusts their X-Forwarded-For and, if public_url is https, that the client uses HTTPS; empty trusts none."`
-	AllowedOrigins  []string       `name:"allowed_origins" help:"Browser origins that may use tp_live_ keys; empty allows none."`
+	TrustedProxies  []netip.Prefix `name:"trusted_proxies" reload:"yes" help:"Addresses or CIDR ranges of reverse proxies. Turnpike trusts their X-Forwarded-For and, if public_url is https, that the client uses HTTPS; empty trusts none."`
+	AllowedOrigins  []string       `name:"allowed_origins" reload:"yes" help:"Browser origins that may use tp_live_ keys; empty allows none."`
 	MetricsListen   string         `name:"metrics_listen" node:"yes" help:"Address and port of GET /metrics for Prometheus, on a separate listener; empty turns it off."`
 	ShutdownTimeout time.Duration  `name:"shutdown_timeout" default:"30s" min:"0s" max:"1h" help:"How long a stopping server waits for requests in flight."`
 
@@ -169,7 +169,7 @@ type Audit struct {
 
 // Webhooks configures webhook deliveries.
 type Webhooks struct {
-	RetrySchedule []time.Duration `name:"retry_schedule" default:"1m,5m,30m,2h,12h" help:"Delays before each retry of a delivery: at most 20, with a sum of at most 144h. After the last one fails, the endpoint is paused."`
+	RetrySchedule []time.Duration `name:"retry_schedule" reload:"yes" default:"1m,5m,30m,2h,12h" help:"Delays before each retry of a delivery: at most 20, with a sum of at most 144h. After the last one fails, the endpoint is paused."`
 	Timeout       time.Duration   `name:"timeout" default:"10s" min:"100ms" max:"1m" help:"How long an endpoint may take to respond."`
 	PerEndpoint   int             `name:"per_endpoint" default:"32" min:"1" max:"1000" help:"Maximum concurrent attempts per endpoint. A failing or slow endpoint gets fewer."`
 	Concurrency   int             `name:"concurrency" node:"yes" default:"512" min:"1" max:"100000" help:"Maximum concurrent attempts on this node."`
@@ -200,12 +200,12 @@ type Agents struct {
 	AllowCIDRs   []netip.Prefix `name:"allow_cidrs" help:"Private or otherwise blocked addresses that tools of runs may have, such as 10.20.0.0/16. Unsafe unless every workspace may reach them."`
 	AllowHTTP    bool           `name:"allow_http" default:"false" help:"Accept http:// addresses of tools. Their requests are not encrypted."`
 
-	TestToolsDefault      string   `name:"test_tools_default" default:"simulated" oneof:"simulated,real" help:"Whether runs of test keys simulate requests of tools and HTTP checks or send them, in workspaces that don't set test_tools: simulated or real."`
-	RequestsPerMinute     int      `name:"requests_per_minute" default:"600" min:"0" max:"100000000" help:"Requests per minute that tools, MCP sessions and checks of a workspace may send, in each environment. Runs over the limit wait. 0 turns this off."`
-	HostRequestsPerMinute int      `name:"host_requests_per_minute" default:"1200" min:"0" max:"100000000" help:"Requests per minute that tools, MCP sessions and checks of all workspaces may send to one host, in each environment. Runs over the limit wait. 0 turns this off."`
-	UnlimitedHosts        []string `name:"unlimited_hosts" help:"Hosts that host_requests_per_minute doesn't apply to, such as api.example.com; use it for your own services."`
-	ToolCallsPerStep      int      `name:"tool_calls_per_step" default:"16" min:"1" max:"1000" help:"HTTP and MCP tool calls that the server makes in one step of a run. It skips the others and tells the model so."`
-	ToolCallsPerRun       int      `name:"tool_calls_per_run" default:"500" min:"1" max:"1000000" help:"HTTP and MCP tool calls that the server makes in a run. A run that asks for more fails with max_tool_calls_exceeded."`
+	TestToolsDefault      string   `name:"test_tools_default" reload:"yes" default:"simulated" oneof:"simulated,real" help:"Whether runs of test keys simulate requests of tools and HTTP checks or send them, in workspaces that don't set test_tools: simulated or real."`
+	RequestsPerMinute     int      `name:"requests_per_minute" reload:"yes" default:"600" min:"0" max:"100000000" help:"Requests per minute that tools, MCP sessions and checks of a workspace may send, in each environment. Runs over the limit wait. 0 turns this off."`
+	HostRequestsPerMinute int      `name:"host_requests_per_minute" reload:"yes" default:"1200" min:"0" max:"100000000" help:"Requests per minute that tools, MCP sessions and checks of all workspaces may send to one host, in each environment. Runs over the limit wait. 0 turns this off."`
+	UnlimitedHosts        []string `name:"unlimited_hosts" reload:"yes" help:"Hosts that host_requests_per_minute doesn't apply to, such as api.example.com; use it for your own services."`
+	ToolCallsPerStep      int      `name:"tool_calls_per_step" reload:"yes" default:"16" min:"1" max:"1000" help:"HTTP and MCP tool calls that the server makes in one step of a run. It skips the others and tells the model so."`
+	ToolCallsPerRun       int      `name:"tool_calls_per_run" reload:"yes" default:"500" min:"1" max:"1000000" help:"HTTP and MCP tool calls that the server makes in a run. A run that asks for more fails with max_tool_calls_exceeded."`
 }
 
 // Leaks configures who may report leaked keys.
@@ -217,28 +217,28 @@ type Leaks struct {
 
 // SMTP configures the mail server.
 type SMTP struct {
-	URL SecretURL `name:"url" help:"Mail server: smtp://user:password@host:587 (requires STARTTLS, except on this machine) or smtps://user:password@host:465. ?tls=insecure-plaintext turns encryption off; ?tls=starttls requires it on this machine, too. Empty logs emails instead of sending them."`
+	URL SecretURL `name:"url" reload:"yes" help:"Mail server: smtp://user:password@host:587 (requires STARTTLS, except on this machine) or smtps://user:password@host:465. ?tls=insecure-plaintext turns encryption off; ?tls=starttls requires it on this machine, too. Empty logs emails instead of sending them."`
 }
 
 // Mail configures emails.
 type Mail struct {
-	From string `name:"from" help:"Sender of emails, such as turnpike@example.com; required with smtp.url."`
+	From string `name:"from" reload:"yes" help:"Sender of emails, such as turnpike@example.com; required with smtp.url."`
 }
 
 // OIDC configures an OpenID Connect provider for sign-in.
 type OIDC struct {
-	Issuer       string `name:"issuer" help:"OpenID Connect provider for the dashboard, such as https://accounts.example.com. Members can sign in if their account is linked to it. By verified email address, it also signs in members who are invited or have neither password nor passkey. Its redirect URL is {public_url}/dashboard/login/oidc/callback. Empty turns this off."`
-	ClientID     string `name:"client_id" help:"Client ID of this server at the provider; required with oidc.issuer."`
-	ClientSecret Secret `name:"client_secret" help:"Client secret of this server at the provider; empty if there is none."`
-	Name         string `name:"name" default:"single sign-on" help:"Name of the provider on the button: Sign in with …"`
-	TrustEmail   bool   `name:"trust_email" help:"Accept email addresses that the provider doesn't mark as verified. Only for a provider at which your organization assigns the addresses, such as your own Entra ID tenant: elsewhere, people could claim the address of another member."`
+	Issuer       string `name:"issuer" reload:"yes" help:"OpenID Connect provider for the dashboard, such as https://accounts.example.com. Members can sign in if their account is linked to it. By verified email address, it also signs in members who are invited or have neither password nor passkey. Its redirect URL is {public_url}/dashboard/login/oidc/callback. Empty turns this off."`
+	ClientID     string `name:"client_id" reload:"yes" help:"Client ID of this server at the provider; required with oidc.issuer."`
+	ClientSecret Secret `name:"client_secret" reload:"yes" help:"Client secret of this server at the provider; empty if there is none."`
+	Name         string `name:"name" reload:"yes" default:"single sign-on" help:"Name of the provider on the button: Sign in with …"`
+	TrustEmail   bool   `name:"trust_email" reload:"yes" help:"Accept email addresses that the provider doesn't mark as verified. Only for a provider at which your organization assigns the addresses, such as your own Entra ID tenant: elsewhere, people could claim the address of another member."`
 }
 
 // Backup configures the schedule of backups.
 type Backup struct {
-	To       SecretURL     `name:"to" help:"Where to store backups: a directory, or a bucket with a prefix, such as s3://name/prefix?region=eu-central-1, in the form of files.url. Empty turns scheduled backups off. With several nodes, use a bucket or a shared directory: any node may make the backup."`
-	Interval time.Duration `name:"interval" default:"24h" min:"1m" max:"8760h" help:"Time between two scheduled backups. doctor fails if the last good backup is older than twice this."`
-	Keep     int           `name:"keep" default:"7" min:"0" max:"100000" help:"How many backups to keep in backup.to; 0 keeps all."`
+	To       SecretURL     `name:"to" reload:"yes" help:"Where to store backups: a directory, or a bucket with a prefix, such as s3://name/prefix?region=eu-central-1, in the form of files.url. Empty turns scheduled backups off. With several nodes, use a bucket or a shared directory: any node may make the backup."`
+	Interval time.Duration `name:"interval" reload:"yes" default:"24h" min:"1m" max:"8760h" help:"Time between two scheduled backups. doctor fails if the last good backup is older than twice this."`
+	Keep     int           `name:"keep" reload:"yes" default:"7" min:"0" max:"100000" help:"How many backups to keep in backup.to; 0 keeps all."`
 }
 
 // Default returns the default settings.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"turnpike/internal/clientip"
@@ -19,7 +20,7 @@ const logEvery = time.Minute
 // Limiter counts the unauthenticated connections of every client address, in IPv6 of every /64.
 type Limiter struct {
 	limit  int
-	exempt []netip.Prefix
+	exempt atomic.Pointer[[]netip.Prefix]
 
 	mu     sync.Mutex
 	open   map[netip.Prefix]int
@@ -29,8 +30,13 @@ type Limiter struct {
 // New returns a Limiter. A limit of 0 is no limit. Connections from the exempt
 // addresses, which are trusted proxies, aren't counted.
 func New(limit int, exempt []netip.Prefix) *Limiter {
-	return &Limiter{limit: limit, exempt: exempt, open: map[netip.Prefix]int{}}
+	l := &Limiter{limit: limit, open: map[netip.Prefix]int{}}
+	l.SetExempt(exempt)
+	return l
 }
+
+// SetExempt replaces the exempt addresses, for new connections.
+func (l *Limiter) SetExempt(exempt []netip.Prefix) { l.exempt.Store(&exempt) }
 
 // Listener wraps a TCP listener. Its Accept closes the connections that exceed
 // the limit and returns the others.
@@ -61,7 +67,7 @@ func (l *listener) Accept() (net.Conn, error) {
 			return accepted, nil
 		}
 		addr := peer.AddrPort().Addr().Unmap().WithZone("")
-		if clientip.Contains(l.limiter.exempt, addr) {
+		if clientip.Contains(*l.limiter.exempt.Load(), addr) {
 			return accepted, nil
 		}
 		network := clientip.Network(addr)

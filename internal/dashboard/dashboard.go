@@ -46,13 +46,15 @@ type Options struct {
 	Leaks    *leaks.Service
 	Files    *files.Store
 	Outbox   *mail.Outbox
-	SignIn   *SignInProvider // nil without OpenID Connect
 
-	PublicURL      string
-	ListenURL      string // of the server itself, even behind a proxy
-	TrustedProxies []netip.Prefix
+	PublicURL string
+	ListenURL string // of the server itself, even behind a proxy
+	Now       func() time.Time
+
+	// A reload changes the results of these functions.
+	SignIn         func() *SignInProvider // nil without OpenID Connect
+	TrustedProxies func() []netip.Prefix
 	Facts          func() Facts
-	Now            func() time.Time
 }
 
 // SignInProvider is the operator's OpenID Connect provider.

@@ -26,10 +26,10 @@ type oidcTrip struct {
 
 // providerName returns the provider's display name, or an empty string without one.
 func (req *request) providerName() string {
-	if req.s.SignIn == nil {
-		return ""
+	if in := req.s.SignIn(); in != nil {
+		return in.Name
 	}
-	return req.s.SignIn.Name
+	return ""
 }
 
 type providerData struct {
@@ -41,7 +41,8 @@ type providerData struct {
 // Browsers check each redirect after a form against form-action in the policy, and
 // providers redirect to hosts that aren't known here.
 func startOIDC(req *request) (*view, error) {
-	if req.s.SignIn == nil {
+	in := req.s.SignIn()
+	if in == nil {
 		return nil, fault.New(fault.NotFound, "This server has no sign-in provider.")
 	}
 	if req.origin() != req.s.public {
@@ -51,18 +52,18 @@ func startOIDC(req *request) (*view, error) {
 	if err := req.limitAnonymous(); err != nil {
 		return nil, err
 	}
-	address, trip, err := req.beginOIDC()
+	address, trip, err := req.beginOIDC(in)
 	if err != nil {
 		return nil, err
 	}
 	req.setSealed(oidcCookie, oidcCookie, trip, oidcLifetime)
 	req.W.Header().Set("Refresh", "0; url="+address)
-	return &view{template: "provider", title: "Sign in with " + req.s.SignIn.Name, data: providerData{req.s.SignIn.Name, address}}, nil
+	return &view{template: "provider", title: "Sign in with " + in.Name, data: providerData{in.Name, address}}, nil
 }
 
 // beginOIDC starts a sign-in, a link or a confirmation. A person who is signed in links an
 // account, unless the form is that of the sign-in page, which may have been open before.
-func (req *request) beginOIDC() (address string, trip oidcTrip, err error) {
+func (req *request) beginOIDC(in *SignInProvider) (address string, trip oidcTrip, err error) {
 	trip = oidcTrip{Next: dashboardPath(req.query("next")), Purpose: people.OIDCSignIn}
 	if len(trip.Next) > maxNext {
 		trip.Next = Home
@@ -75,7 +76,7 @@ func (req *request) beginOIDC() (address string, trip oidcTrip, err error) {
 	case req.session != nil && req.query("sign_in") == "":
 		trip.Purpose = people.OIDCLink
 	}
-	address, trip.Cookie, err = req.s.People.StartOIDC(req.Context(), req.s.SignIn.Provider, trip.Purpose, req.session)
+	address, trip.Cookie, err = req.s.People.StartOIDC(req.Context(), in.Provider, trip.Purpose, req.session)
 	return address, trip, err
 }
 
@@ -103,10 +104,11 @@ func finishOIDC(req *request) (*view, error) {
 }
 
 func (req *request) completeAtProvider(confirms bool, c people.OIDCCallback, next string) error {
-	if req.s.SignIn == nil {
+	provided := req.s.SignIn()
+	if provided == nil {
 		return fault.New(fault.NotFound, "This server has no sign-in provider.")
 	}
-	name, provider := req.s.SignIn.Name, req.s.SignIn.Provider
+	name, provider := provided.Name, provided.Provider
 	if c.Code == "" { // the provider's own error is not shown
 		return fault.New(fault.Authentication, "The sign-in at %s was canceled or rejected. Try again, or sign in another way.", name)
 	}
@@ -133,5 +135,6 @@ func (req *request) completeAtProvider(confirms bool, c people.OIDCCallback, nex
 
 // linkedHere reports whether one of a person's accounts is at the provider.
 func (req *request) linkedHere(identities []people.Identity) bool {
-	return req.s.SignIn != nil && slices.ContainsFunc(identities, func(i people.Identity) bool { return i.Issuer == req.s.SignIn.Provider.Issuer() })
+	in := req.s.SignIn()
+	return in != nil && slices.ContainsFunc(identities, func(i people.Identity) bool { return i.Issuer == in.Provider.Issuer() })
 }

@@ -112,7 +112,9 @@ func (req *request) base() string {
 // caller escapes it.
 func (req *request) to(page string) string { return req.base() + page }
 
-func (req *request) secure() bool { return clientip.IsHTTPS(req.R, req.s.public, req.s.TrustedProxies) }
+func (req *request) secure() bool {
+	return clientip.IsHTTPS(req.R, req.s.public, req.s.TrustedProxies())
+}
 
 // isPrivate reports whether the browser uses one of the server's own addresses and
 // no one can read the connection: public_url over HTTPS, or this machine.

@@ -276,7 +276,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, rt Route) {
 		defer cancel()
 		r = r.WithContext(ctx)
 	}
-	req := &request{Exchange: web.NewExchange(w, r, s.TrustedProxies, start), s: s}
+	req := &request{Exchange: web.NewExchange(w, r, s.TrustedProxies(), start), s: s}
 	setSecurityHeaders(w.Header())
 	defer func() { req.Log("page", s.Now()) }()
 	defer func() { req.HandlePanic(recover(), req.fail) }()

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"text/template"
 	"time"
 
@@ -44,7 +45,7 @@ var retryDelays = []time.Duration{time.Minute, 5 * time.Minute, 30 * time.Minute
 type Outbox struct {
 	db        *db.DB
 	ring      *keyring.Ring
-	smtp      *SMTP // nil if emails are only logged
+	smtp      atomic.Pointer[SMTP] // nil if emails are only logged
 	templates *template.Template
 	now       func() time.Time
 	wake      chan struct{}
@@ -54,8 +55,13 @@ type Outbox struct {
 // New creates an outbox. Run sends its emails, or logs them if smtp is nil. The public URL
 // is the base of links, without a trailing slash.
 func New(d *db.DB, ring *keyring.Ring, smtp *SMTP, publicURL string, now func() time.Time) *Outbox {
-	return &Outbox{db: d, ring: ring, smtp: smtp, templates: parseTemplates(publicURL), now: now, wake: make(chan struct{}, 1), attempts: newAttempts()}
+	o := &Outbox{db: d, ring: ring, templates: parseTemplates(publicURL), now: now, wake: make(chan struct{}, 1), attempts: newAttempts()}
+	o.smtp.Store(smtp)
+	return o
 }
+
+// SetServer replaces the mail server. An email in progress keeps the old one.
+func (o *Outbox) SetServer(smtp *SMTP) { o.smtp.Store(smtp) }
 
 // Message is an email to send. The type of Data selects the template.
 type Message struct {
@@ -147,10 +153,10 @@ func (o *Outbox) SendDue(ctx context.Context) error {
 		if err != nil || len(mails) == 0 {
 			return err
 		}
-		if o.smtp == nil {
+		if server := o.smtp.Load(); server == nil {
 			err = o.report(o.store(ctx, mails, func(m *Mail) { m.Status, m.DueAt = Logged, nil }))
 		} else {
-			err = o.sendAll(ctx, mails)
+			err = o.sendAll(ctx, server, mails)
 		}
 		if errors.Is(err, errUnreachable) {
 			return nil // the next round starts with other emails
@@ -183,9 +189,9 @@ func (o *Outbox) claim(ctx context.Context) (mails []*Mail, err error) {
 }
 
 // sendAll sends a batch, over one connection if possible.
-func (o *Outbox) sendAll(ctx context.Context, mails []*Mail) error {
+func (o *Outbox) sendAll(ctx context.Context, server *SMTP, mails []*Mail) error {
 	stop := o.now().Add(lease / 2)
-	s := o.smtp.session()
+	s := server.session()
 	defer s.quit()
 	for i, m := range mails {
 		if ctx.Err() != nil || o.now().After(stop) {
@@ -300,12 +306,13 @@ const sendNowTimeout = 15 * time.Second
 var ErrNoServer = errors.New("no mail server is configured (smtp.url)")
 
 // Sends reports whether there is a mail server. Without one, emails are only logged.
-func (o *Outbox) Sends() bool { return o.smtp != nil }
+func (o *Outbox) Sends() bool { return o.smtp.Load() != nil }
 
 // SendNow sends one email and waits for the result. The email is neither retried
 // nor stored.
 func (o *Outbox) SendNow(ctx context.Context, to string, data Data) error {
-	if o.smtp == nil {
+	server := o.smtp.Load()
+	if server == nil {
 		return ErrNoServer
 	}
 	subject, text, err := render(o.templates, data)
@@ -314,7 +321,7 @@ func (o *Outbox) SendNow(ctx context.Context, to string, data Data) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, sendNowTimeout)
 	defer cancel()
-	s := o.smtp.session()
+	s := server.session()
 	defer s.quit()
 	if err := s.connect(ctx); err != nil {
 		return describeTimeout(ctx, err)

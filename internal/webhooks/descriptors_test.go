@@ -27,7 +27,7 @@ func TestFileDescriptorExhaustionIsNoAttempt(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		b := newFixture(t, d)
-		b.Schedule = nil // the first failure is the last
+		b.SetSchedule(nil) // the first failure is the last
 		b.senders[HTTP] = &httpSender{noSockets{}}
 		write(t, d, func(tx *db.Tx) error {
 			_, err := events.NewPublisher(b.Now).Publish(t.Context(), tx, events.Origin{Tenant: accounts.Tenant{WorkspaceID: b.endpoint.WorkspaceID, Environment: "test"}}, events.CreditsLow{})

@@ -42,7 +42,7 @@ func TestLinksStayTheSameUntilReplay(t *testing.T) {
 		s, sent := newService(t, d), &recorder{}
 		now := time.Date(2026, 3, 14, 12, 0, 0, 0, time.UTC)
 		s.Now = func() time.Time { return now }
-		s.Schedule = slices.Repeat([]time.Duration{time.Minute}, 10)
+		s.SetSchedule(slices.Repeat([]time.Duration{time.Minute}, 10))
 		s.senders[HTTP] = sent
 		s.Link = func(t accounts.Tenant, sha256, name string, expires time.Time) string {
 			return fmt.Sprintf("https://api.example.com/%s/%s/%s/%s?expires=%d", t.WorkspaceID, t.Environment, sha256, name, expires.Unix())

@@ -130,7 +130,7 @@ func (s *Service) resultOf(x *exchange) *result {
 		}
 	}
 	r := &result{attempt: a, job: j, endpoint: e, slow: slowClass(a.ErrorClass) || x.took > s.Timeout/2}
-	r.plan(s.Schedule, x.started.Add(x.took))
+	r.plan(*s.schedule.Load(), x.started.Add(x.took))
 	return r
 }
 

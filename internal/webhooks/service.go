@@ -11,6 +11,7 @@ package webhooks
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"turnpike/internal/accounts"
@@ -37,7 +38,7 @@ type Options struct {
 	Publisher *events.Publisher
 	Outbox    *mail.Outbox
 	Node      string
-	// Schedule holds the delays before retries.
+	// Schedule holds the delays before retries, until SetSchedule.
 	Schedule []time.Duration
 	// Timeout is how long an endpoint may take to respond.
 	Timeout time.Duration
@@ -54,13 +55,14 @@ type Options struct {
 type Service struct {
 	Options
 
-	agent   string // the User-Agent
-	runner  *lanes.Runner[*job]
-	results *db.Queue[*result]
-	senders map[Kind]Sender
-	targets targets
-	fanWake chan struct{}
-	counts  counts
+	agent    string // the User-Agent
+	schedule atomic.Pointer[[]time.Duration]
+	runner   *lanes.Runner[*job]
+	results  *db.Queue[*result]
+	senders  map[Kind]Sender
+	targets  targets
+	fanWake  chan struct{}
+	counts   counts
 }
 
 // maxLanes limits the endpoints that a node leases; each takes a few hundred bytes.
@@ -73,6 +75,7 @@ const writeGrace = 10 * time.Second
 // New returns the service. Run starts it.
 func New(o Options) *Service {
 	s := &Service{Options: o, agent: "Turnpike/" + o.Version + " (webhooks)", fanWake: make(chan struct{}, 1), counts: newCounts()}
+	s.SetSchedule(o.Schedule)
 	s.results = db.NewQueue(o.Group, true, s.writeResults)
 	s.senders = map[Kind]Sender{HTTP: newHTTPSender(o.Guard, o.PerEndpoint)}
 	s.runner = lanes.NewRunner[*job](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, PerLane: o.PerEndpoint, Slots: o.Slots, MaxLanes: maxLanes, Now: o.Now,
@@ -84,6 +87,10 @@ func New(o Options) *Service {
 	o.DB.OnSignal(signalEvents, func(string) { s.wakeFanout() })
 	return s
 }
+
+// SetSchedule replaces the delays before retries, for attempts that end from now
+// on.
+func (s *Service) SetSchedule(delays []time.Duration) { s.schedule.Store(&delays) }
 
 // AddSender sets the sender for a kind of endpoint. Call it before Run.
 func (s *Service) AddSender(k Kind, sender Sender) { s.senders[k] = sender }
