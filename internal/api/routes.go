@@ -51,6 +51,7 @@ func resourceRoutes() []Route {
 		{"GET", "/v1/models/{id...}", access.ModelsRead, read(getModel)},
 
 		{"GET", responsesPath, access.ResponsesCreate, openResponseSocket},
+		{"POST", "/v1/responses/input_tokens", access.ResponsesCreate, countInputTokens},
 		{"GET", "/v1/responses/{id}", access.ResponsesCreate, read(getResponse)},
 		{"DELETE", "/v1/responses/{id}", access.ResponsesCreate, act(deleteResponse)},
 		{"GET", "/v1/responses/{id}/input_items", access.ResponsesCreate, read(listInputItems)},

@@ -47,8 +47,7 @@ const (
 // prepareState decides whether the response is stored, and adds the items that the request refers to.
 func (c *Call) prepareState(r *responses.Request) (*responseState, error) {
 	s := &responseState{request: r}
-	needsState := r.PreviousResponseID() != "" || r.ConversationID() != "" || len(r.References()) > 0
-	if !r.MayBeStored() && !needsState {
+	if !r.MayBeStored() && !r.NeedsState() {
 		return s, nil
 	}
 	ctx, cancel := web.WithStorageTimeout(c.Context())
@@ -61,7 +60,7 @@ func (c *Call) prepareState(r *responses.Request) (*responseState, error) {
 	if r.ConversationID() != "" && s.kept == 0 {
 		return nil, fault.Invalid("conversation", "A conversation needs a stored response. Omit store, or omit conversation and send the items in input.")
 	}
-	if needsState {
+	if r.NeedsState() {
 		if err := c.resume(ctx, r); err != nil {
 			return nil, err
 		}
@@ -159,6 +158,35 @@ func waitUntilStored(p *db.Pending) error {
 		return nil
 	}
 	return p.WaitFor(web.StorageTimeout)
+}
+
+type inputTokens struct {
+	Object      string `json:"object"`
+	InputTokens int64  `json:"input_tokens"`
+}
+
+// countInputTokens counts the input of a request without calling a model.
+func countInputTokens(c *Call) error {
+	body, err := c.readModelBody()
+	if err != nil {
+		return err
+	}
+	r, err := responses.Read(body)
+	if err != nil {
+		return err
+	}
+	if r.NeedsState() {
+		ctx, cancel := web.WithStorageTimeout(c.Context())
+		defer cancel()
+		if err := c.resume(ctx, r); err != nil {
+			return err
+		}
+	}
+	n, err := c.s.Gateway.CountResponseTokens(c.Context(), c.modelCall(body), r)
+	if err != nil {
+		return r.TranslateFault(err)
+	}
+	return c.sendJSON(inputTokens{"response.input_tokens", n})
 }
 
 func getResponse(ctx context.Context, c *Call) (any, error) {

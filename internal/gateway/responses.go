@@ -46,6 +46,26 @@ func (g *Gateway) Responses(ctx context.Context, c Call, in *responses.Request) 
 	})
 }
 
+// tokenCounter counts the input tokens of a chat request. The simulator does.
+type tokenCounter interface {
+	CountTokens(ctx context.Context, body []byte) (int64, error)
+}
+
+// CountResponseTokens counts the input tokens of a request, with the tokenizer of OpenAI's models. It is free.
+func (g *Gateway) CountResponseTokens(ctx context.Context, c Call, in *responses.Request) (int64, error) {
+	r, err := readResponses(in)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := g.current.Load().route(c.Principal.Environment, r.models, catalog.Chat, r); err != nil {
+		return 0, err
+	}
+	if err := in.Translate(); err != nil {
+		return 0, err
+	}
+	return g.Simulator.(tokenCounter).CountTokens(ctx, in.Chat)
+}
+
 // responder returns the target's provider if it has the Responses API.
 func (t target) responder() providers.Responder {
 	if r, ok := t.provider.(providers.Responder); ok && r.HasResponses() {

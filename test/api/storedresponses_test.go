@@ -275,3 +275,22 @@ func TestBrokenStreamOfResponsesAPIFails(t *testing.T) {
 		}
 	})
 }
+
+func TestInputTokensAreCountedWithoutACall(t *testing.T) {
+	eachStored(t, func(t *testing.T, c *client) {
+		first := c.respond(t, say("One.", nil)).Want(t, 200, "")
+		count := func(b map[string]any) float64 {
+			delete(b, "stream")
+			r := c.ask(t, "POST", "/v1/responses/input_tokens", b).Want(t, 200, "")
+			return r.At("input_tokens").(float64)
+		}
+		if got := count(say("One.", nil)); got != first.At("usage.input_tokens") {
+			t.Errorf("got %v tokens, want %v", got, first.At("usage.input_tokens"))
+		}
+		if got := count(say("One.", map[string]any{"previous_response_id": first.Text("id")})); got <= first.At("usage.input_tokens").(float64) {
+			t.Errorf("got %v tokens", got)
+		}
+		c.ask(t, "POST", "/v1/responses/input_tokens", map[string]any{"model": "gpt-4o-mini"}).Want(t, 400, "missing_parameter")
+		c.ask(t, "POST", "/v1/responses/input_tokens", say("x", map[string]any{"previous_response_id": "resp_1"})).Want(t, 404, "not_found")
+	})
+}

@@ -56,6 +56,11 @@ func (r *Request) ConversationID() string { return r.in.conversation() }
 // MayBeStored reports whether the client lets the response be stored, which is the default.
 func (r *Request) MayBeStored() bool { return r.in.Store == nil || *r.in.Store }
 
+// NeedsState reports whether the request refers to stored items.
+func (r *Request) NeedsState() bool {
+	return r.PreviousResponseID() != "" || r.ConversationID() != "" || len(r.References()) > 0
+}
+
 // References returns the IDs of the items that the input refers to.
 func (r *Request) References() (ids []string) {
 	for i := range r.in.Input.Value {

@@ -86,6 +86,20 @@ func (s *Simulator) Chat(ctx context.Context, req *providers.ChatRequest) (*prov
 	return &providers.Response{Body: a.body(), Usage: a.usage}, nil
 }
 
+// CountTokens counts the input tokens of a chat request.
+func (s *Simulator) CountTokens(ctx context.Context, body []byte) (int64, error) {
+	r, err := parseRequest(body, true)
+	if err != nil {
+		return 0, err
+	}
+	c, err := s.tokenizer.acquire(ctx, len(body))
+	if err != nil {
+		return 0, err
+	}
+	defer c.release()
+	return int64(r.promptTokens(c)), nil
+}
+
 func (s *Simulator) count(ctx context.Context, r *request, reply *reply, bodySize int, m *magic) (inputTokens int, err error) {
 	c, err := s.tokenizer.acquire(ctx, bodySize+reply.size())
 	if err != nil {
