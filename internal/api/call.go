@@ -118,9 +118,9 @@ func (c *Call) write(status int, contentType string, body []byte) {
 	_ = c.writeChunks(body) // the client may have disconnected
 }
 
-// runDeferred sends what net/http still buffers and then does the work that the
-// client need not wait for. HTTP/2 ends a response with its handler, so a flush
-// would only add a frame.
+// runDeferred sends a response of known length and then does the work that the
+// client need not wait for. Other responses and those of HTTP/2 end with the
+// handler, so a flush would only split them.
 func (c *Call) runDeferred() {
 	if len(c.deferred) == 0 {
 		return
@@ -130,7 +130,7 @@ func (c *Call) runDeferred() {
 			c.LogPanic(v)
 		}
 	}()
-	if c.R.ProtoMajor == 1 {
+	if c.R.ProtoMajor == 1 && c.W.Header().Get("Content-Length") != "" {
 		_ = http.NewResponseController(c.W).Flush()
 	}
 	for _, do := range c.deferred {

@@ -13,13 +13,16 @@ func createChatCompletion(c *Call) error {
 	if err != nil {
 		return err
 	}
-	response, err := c.s.Gateway.Chat(c.Context(), c.modelCall(body))
+	out := &eventWriter{c: c, batch: true}
+	call := c.modelCall(body)
+	call.BeforeWait = out.flush
+	response, err := c.s.Gateway.Chat(c.Context(), call)
 	if err != nil {
 		return err
 	}
 	if response.Stream != nil {
 		c.nameModel(response)
-		return c.stream(response.Stream)
+		return c.stream(response.Stream, out)
 	}
 	c.sendModelResponse(response, response.Body)
 	return nil
@@ -60,11 +63,13 @@ func (c *Call) modelCall(body []byte) gateway.Call {
 
 // stream forwards events to the client as they arrive. An error before the first
 // event is an ordinary error response; a later one is the stream's last event.
-func (c *Call) stream(s *gateway.Stream) error {
+func (c *Call) stream(s *gateway.Stream, out *eventWriter) error {
 	defer s.Close()
-	out := &eventWriter{c: c}
-	for {
+	for out.err == nil {
 		data, err := s.Next()
+		if out.err != nil { // sending the events before this one failed
+			break
+		}
 		if err == io.EOF {
 			return c.endStream(s, out, "", func() { out.event([]byte("[DONE]")) })
 		}
@@ -75,10 +80,9 @@ func (c *Call) stream(s *gateway.Stream) error {
 			f := c.Fault(err)
 			return c.endStream(s, out, string(f.Code), func() { out.event(c.errorJSON(f)) })
 		}
-		if out.event(data); out.err != nil {
-			return c.abandonStream(s, out)
-		}
+		out.event(data)
 	}
+	return c.abandonStream(s, out)
 }
 
 // endStream ends a stream with its last events. By the time the client has them,
@@ -86,7 +90,8 @@ func (c *Call) stream(s *gateway.Stream) error {
 func (c *Call) endStream(s *gateway.Stream, out *eventWriter, code string, last func()) error {
 	_ = s.Close() // before the log entry is settled, so that it has the usage
 	c.settle(http.StatusOK, code)
-	if last(); !c.Started { // no event was sent, and the log can't be written
+	last()
+	if out.write(); !c.Started { // no event was sent, and the log can't be written
 		return out.err
 	}
 	return nil
@@ -100,11 +105,17 @@ func (c *Call) abandonStream(s *gateway.Stream, out *eventWriter) error {
 	return c.endStream(s, out, "", func() {})
 }
 
+// eventWriter sends events. The first one is sent at once, and so are the others unless they are
+// batched.
 type eventWriter struct {
-	c   *Call
-	err error
-	buf []byte
+	c     *Call
+	batch bool // collect events until flush is called
+	err   error
+	buf   []byte
 }
+
+// maxBatch is as much as net/http reads from a provider at once.
+const maxBatch = 4 << 10
 
 var errClientGone = errors.New("the client disconnected")
 
@@ -114,24 +125,41 @@ func (w *eventWriter) named(name string, data []byte) { w.numbered("", name, dat
 
 // numbered writes an event with an ID, after which a client can resume.
 func (w *eventWriter) numbered(id, name string, data []byte) {
-	w.buf = w.buf[:0]
 	for _, field := range [...][2]string{{"id: ", id}, {"event: ", name}} {
 		if field[1] != "" {
 			w.buf = append(append(append(w.buf, field[0]...), field[1]...), '\n')
 		}
 	}
 	w.buf = append(append(append(w.buf, "data: "...), data...), "\n\n"...)
-	w.flush()
+	if !w.batch || !w.c.Started || len(w.buf) >= maxBatch {
+		w.flush()
+	}
 }
 
 // keepAlive writes a comment, so that proxies don't time out the connection.
 func (w *eventWriter) keepAlive() {
-	w.buf = append(w.buf[:0], ": still there\n\n"...)
+	w.buf = append(w.buf, ": still there\n\n"...)
 	w.flush()
 }
 
+// flush sends the events written so far.
 func (w *eventWriter) flush() {
-	if w.err != nil {
+	if len(w.buf) == 0 {
+		return
+	}
+	if w.write(); w.err != nil {
+		return
+	}
+	if err := http.NewResponseController(w.c.W).Flush(); err != nil {
+		w.err = errClientGone
+	}
+	w.c.clearWriteDeadline()
+	w.c.scanBodyForKeys()
+}
+
+// write leaves the events to net/http, which sends them with the end of the response.
+func (w *eventWriter) write() {
+	if w.err != nil || len(w.buf) == 0 {
 		return
 	}
 	if !w.c.Started {
@@ -145,14 +173,9 @@ func (w *eventWriter) flush() {
 		h.Set("Cache-Control", "no-cache")
 		h.Set("X-Accel-Buffering", "no") // proxies must not buffer events
 		w.c.WriteHeader(http.StatusOK)
-		defer w.c.scanBodyForKeys()
 	}
-	err := w.c.writeChunks(w.buf)
-	if err == nil {
-		err = http.NewResponseController(w.c.W).Flush()
-	}
-	if err != nil {
+	if err := w.c.writeChunks(w.buf); err != nil {
 		w.err = errClientGone
 	}
-	w.c.clearWriteDeadline()
+	w.buf = w.buf[:0]
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"cmp"
 	"io"
 	"net/http"
@@ -27,7 +28,10 @@ func createResponse(c *Call) error {
 	if err != nil {
 		return err
 	}
-	response, err := c.s.Gateway.Responses(c.Context(), c.modelCall(body), r)
+	out := &eventWriter{c: c, batch: true}
+	call := c.modelCall(body)
+	call.BeforeWait = out.flush
+	response, err := c.s.Gateway.Responses(c.Context(), call, r)
 	if err != nil {
 		return r.TranslateFault(err)
 	}
@@ -36,7 +40,7 @@ func createResponse(c *Call) error {
 	}
 	if response.Stream != nil {
 		c.nameModel(response)
-		return c.streamResponse(newResponseEvents(r, response), state)
+		return c.streamResponse(newResponseEvents(r, response), state, out)
 	}
 	stored, err := c.saveResponse(state, response.Body)
 	if err != nil {
@@ -92,6 +96,7 @@ func (e *responseEvents) next() ([]responses.Event, error) {
 		if !event.Terminal() {
 			return []responses.Event{event}, nil
 		}
+		event.Data = bytes.Clone(data)
 		e.last = append(e.last, event)
 	}
 }
@@ -115,17 +120,19 @@ func (e *responseEvents) fail(code, message string) []responses.Event {
 }
 
 // streamResponse is stream for the events of the Responses API.
-func (c *Call) streamResponse(events *responseEvents, state *responseState) error {
+func (c *Call) streamResponse(events *responseEvents, state *responseState, out *eventWriter) error {
 	s := events.stream
 	defer s.Close()
-	out := &eventWriter{c: c}
 	write := func(list []responses.Event) {
 		for _, e := range list {
 			out.named(e.Type, e.Data)
 		}
 	}
-	for {
+	for out.err == nil {
 		list, err := events.next()
+		if out.err != nil { // sending the events before this one failed
+			break
+		}
 		if err == io.EOF || err == gateway.ErrCut {
 			last := events.end(err)
 			stored, err := c.saveResponse(state, responses.ResponseOf(last))
@@ -144,8 +151,7 @@ func (c *Call) streamResponse(events *responseEvents, state *responseState) erro
 			f := c.Fault(err)
 			return c.endStream(s, out, string(f.Code), func() { write(events.fail(string(f.Code), f.Message)) })
 		}
-		if write(list); out.err != nil {
-			return c.abandonStream(s, out)
-		}
+		write(list)
 	}
+	return c.abandonStream(s, out)
 }

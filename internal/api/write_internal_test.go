@@ -89,6 +89,36 @@ func TestSilentStreamsOutliveTheWriteTimeout(t *testing.T) {
 	}
 }
 
+func TestBatchedEventsAreSentTogether(t *testing.T) {
+	t.Parallel()
+	w := httptest.NewRecorder()
+	c := &Call{s: &Server{writeTimeout: time.Minute}, Exchange: web.Exchange{W: w, R: httptest.NewRequest("GET", "/", nil)}}
+	out := &eventWriter{c: c, batch: true}
+	wantSent := func(want string, flushed bool) {
+		t.Helper()
+		if got := w.Body.String(); got != want || w.Flushed != flushed {
+			t.Errorf("sent %q, flushed %t; want %q, %t", got, w.Flushed, want, flushed)
+		}
+		w.Body.Reset()
+		w.Flushed = false
+	}
+	out.flush()
+	wantSent("", false)
+	out.event([]byte("1"))
+	wantSent("data: 1\n\n", true) // the first one at once
+	out.event([]byte("2"))
+	out.named("name", []byte("3"))
+	wantSent("", false)
+	out.flush()
+	wantSent("data: 2\n\nevent: name\ndata: 3\n\n", true)
+	out.event([]byte("4"))
+	out.write() // at the end of the response, which net/http sends
+	wantSent("data: 4\n\n", false)
+	long := strings.Repeat("x", maxBatch)
+	out.event([]byte(long))
+	wantSent("data: "+long+"\n\n", true)
+}
+
 // deadlineWriter counts the writes that have a deadline of their own.
 type deadlineWriter struct {
 	*httptest.ResponseRecorder

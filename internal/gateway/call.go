@@ -81,6 +81,8 @@ type Call struct {
 	UseProject func(ctx context.Context) error
 	// TraceParent is the client's traceparent header, or empty.
 	TraceParent string
+	// BeforeWait, if set, is called before a stream waits for the provider: see providers.ChatRequest.
+	BeforeWait func()
 	// Defer schedules work for after the response was sent; nil runs it immediately.
 	Defer func(func())
 }
@@ -114,7 +116,7 @@ func (g *Gateway) Chat(ctx context.Context, c Call) (*Response, error) {
 		return nil, err
 	}
 	return s.run(ctx, c, r, targets, func(ctx context.Context, t target, maxOutput int64) (*providers.Response, error) {
-		return t.provider.(providers.ChatCompleter).Chat(ctx, &providers.ChatRequest{Model: t.offer.Upstream, ID: t.offer.ID, Body: r.body, Stream: r.stream, MaxOutput: maxOutput})
+		return t.provider.(providers.ChatCompleter).Chat(ctx, &providers.ChatRequest{Model: t.offer.Upstream, ID: t.offer.ID, Body: r.body, Stream: r.stream, MaxOutput: maxOutput, BeforeWait: c.BeforeWait})
 	})
 }
 

@@ -37,12 +37,12 @@ func (g *Gateway) Responses(ctx context.Context, c Call, in *responses.Request) 
 	return s.run(ctx, c, r, targets, func(ctx context.Context, t target, maxOutput int64) (*providers.Response, error) {
 		if native := t.responder(); native != nil {
 			return native.Respond(ctx, &providers.ResponsesRequest{Model: t.offer.Upstream, ID: t.offer.ID, Body: in.Body(), Input: in.Input(), Stream: r.stream,
-				MaxOutput: maxOutput, Stored: in.Stored, Fields: in.ResponseFields()})
+				MaxOutput: maxOutput, Stored: in.Stored, Fields: in.ResponseFields(), BeforeWait: c.BeforeWait})
 		}
 		if err := in.Translate(); err != nil {
 			return nil, err
 		}
-		return t.provider.(providers.ChatCompleter).Chat(ctx, &providers.ChatRequest{Model: t.offer.Upstream, ID: t.offer.ID, Body: in.Chat, Stream: r.stream, MaxOutput: maxOutput})
+		return t.provider.(providers.ChatCompleter).Chat(ctx, &providers.ChatRequest{Model: t.offer.Upstream, ID: t.offer.ID, Body: in.Chat, Stream: r.stream, MaxOutput: maxOutput, BeforeWait: c.BeforeWait})
 	})
 }
 

@@ -27,7 +27,7 @@ type Stream struct {
 	outputLimit int64 // output tokens after which the stream is cut; 0 for none
 	native      bool  // the events are those of the Responses API
 
-	lastChunk []byte          // of the provider, as a template for ours
+	lastChunk []byte          // a copy of the provider's, as a template for ours
 	reported  providers.Usage // by the provider
 	settled   bool            // no output was received since the call was settled
 	pending   [][]byte        // our own chunks, to be sent before end
@@ -36,10 +36,11 @@ type Stream struct {
 }
 
 func newStream(upstream *startedStream, a *activeCall) *Stream {
+	a.request.body = nil // the provider has it
 	return &Stream{upstream: upstream, call: a, outputLimit: a.streamOutputLimit()}
 }
 
-// Next returns the next event's JSON, or io.EOF after the last. Only clients that asked for the
+// Next returns the next event's JSON, valid until the next call, or io.EOF after the last. Only clients that asked for the
 // usage chunk receive it; if the provider sends none, they get an estimate. A stream that has
 // used up its reservation ends.
 func (s *Stream) Next() ([]byte, error) {
@@ -68,10 +69,10 @@ func (s *Stream) Next() ([]byte, error) {
 				return withCredits(chunk.Data, charged), nil
 			}
 		case s.outputLimit > 0 && s.upstream.SoFar().OutputTokens > s.outputLimit:
-			s.lastChunk = chunk.Data
+			s.lastChunk = append(s.lastChunk[:0], chunk.Data...)
 			s.cut()
 		default:
-			s.lastChunk, s.settled = chunk.Data, false
+			s.lastChunk, s.settled = append(s.lastChunk[:0], chunk.Data...), false
 			return chunk.Data, nil
 		}
 	}

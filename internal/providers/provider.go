@@ -31,6 +31,9 @@ type ChatRequest struct {
 	// MaxOutput limits the output tokens, regardless of the body. 0 means no limit.
 	// The gateway has reserved credits for that many.
 	MaxOutput int64
+	// BeforeWait, if set, is called by a stream's Next before it waits for the rest of the response,
+	// so that chunks that arrived together can be sent together.
+	BeforeWait func()
 }
 
 // Usage counts the tokens of a request, and media in their own units. Cached and
@@ -57,8 +60,8 @@ type Response struct {
 	Native  bool // Body or Stream is in the format of the Responses API
 }
 
-// Stream is a streamed response. Next returns io.EOF after the last chunk. The
-// gateway writes the "[DONE]" line.
+// Stream is a streamed response. Next returns io.EOF after the last chunk, and calls
+// ChatRequest.BeforeWait before it waits. The API writes the "[DONE]" line.
 type Stream interface {
 	Next() (Chunk, error)
 	// SoFar returns the usage of the chunks that Next has returned: the charge for
@@ -67,7 +70,7 @@ type Stream interface {
 	Close() error
 }
 
-// Chunk is the JSON of a server-sent event. Usage is set on the last chunk of
+// Chunk is the JSON of a server-sent event, valid until the next call of Next. Usage is set on the last chunk of
 // every stream. The gateway charges by it, and drops the chunk if the client
 // didn't ask for it. Whole is set by providers that count only at the end, once
 // all choices have a finish reason: only the usage is missing then.

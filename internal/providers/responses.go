@@ -28,6 +28,8 @@ type ResponsesRequest struct {
 	MaxOutput int64
 	// Stored asks for reasoning in a form that can be sent back, because Turnpike stores the response.
 	Stored bool
+	// BeforeWait is that of ChatRequest.
+	BeforeWait func()
 	// Fields replace fields of the response object.
 	Fields []Field
 }

@@ -87,7 +87,7 @@ func FuzzStream(f *testing.F) {
 		}
 		for _, answerTool := range []string{"", "trip"} {
 			resp := &http.Response{Body: io.NopCloser(bytes.NewReader(body.Bytes()))}
-			s := &stream{events: wire.NewEvents(resp), provider: fuzzProvider(), info: requestInfo{model: "m", answerTool: answerTool}, ChunkQueue: wire.ChunkQueue{Head: openai.Head{ID: "x", Model: "m"}}}
+			s := &stream{events: wire.NewEvents(resp, nil), provider: fuzzProvider(), info: requestInfo{model: "m", answerTool: answerTool}, ChunkQueue: wire.ChunkQueue{Head: openai.Head{ID: "x", Model: "m"}}}
 			var last *providers.Usage
 			for {
 				chunk, err := s.Next()

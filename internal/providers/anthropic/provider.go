@@ -75,7 +75,7 @@ func (p *Provider) Chat(ctx context.Context, req *providers.ChatRequest) (*provi
 			return nil, p.protocolFailure("%.80q instead of a stream", kind)
 		}
 		queue := wire.ChunkQueue{Head: head, IncludeUsage: info.includeUsage}
-		s := &stream{ChunkQueue: queue, events: wire.NewEvents(resp), provider: p, info: info}
+		s := &stream{ChunkQueue: queue, events: wire.NewEvents(resp, req.BeforeWait), provider: p, info: info}
 		if err := s.start(); err != nil {
 			s.Close()
 			return nil, err

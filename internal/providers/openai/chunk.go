@@ -6,8 +6,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
-
-	"turnpike/internal/providers/wire"
 )
 
 // chunk is a parsed chunk of a stream. It is reused for the next one.
@@ -17,8 +15,16 @@ type chunk struct {
 	characters int  // of the model's output
 	hasOutput  bool // also if it has no characters
 
-	choicesBuffer  bytes.Buffer
-	choicesDecoder jsontext.Decoder
+	source   []byte // of the last chunk that was parsed
+	template bool   // it can stand for chunks that differ in their texts
+	texts    []span // in the source
+}
+
+// span is the text of a string that may differ from chunk to chunk: the model's output, or one that
+// is only forwarded.
+type span struct {
+	start, end int64
+	output     bool
 }
 
 type choice struct {
@@ -30,22 +36,84 @@ type choice struct {
 // are a token, and a token of OpenAI's models is 50 ms of 24,000 samples with 16 bits per second.
 const audioPerCharacter = 800
 
+// read parses a chunk, unless it differs from the last one only in its texts, as most chunks do.
 func (c *chunk) read(data []byte) error {
-	c.choices, c.characters, c.hasOutput = c.choices[:0], 0, false
-	if err := c.parse(data); err != nil {
-		return err
-	}
-	array := c.get("choices")
-	if array == nil {
+	if c.template && c.readTexts(data) {
 		return nil
 	}
-	c.choicesBuffer = *bytes.NewBuffer(array)
-	c.choicesDecoder.Reset(&c.choicesBuffer, wire.Lenient)
-	return eachElement(&c.choicesDecoder, c.readChoice)
+	c.resetChoices()
+	c.texts, c.template = c.texts[:0], true
+	c.source = append(c.source[:0], data...)
+	err := c.parseEach(c.source, c.readMember)
+	c.template = c.template && err == nil && c.get("usage").Kind() != '{'
+	return err
+}
+
+// readTexts reports whether a chunk differs from the last one only in its texts, and counts its output.
+func (c *chunk) readTexts(data []byte) bool {
+	characters, hasOutput, from := 0, false, int64(0)
+	for _, t := range c.texts {
+		rest, same := bytes.CutPrefix(data, c.source[from:t.start])
+		length := bytes.IndexByte(rest, '"')
+		if !same || length < 0 || !isPlain(rest[:length]) {
+			return false
+		}
+		if t.output {
+			characters += countCharacters(rest[:length])
+			hasOutput = hasOutput || length > 0
+		}
+		data, from = rest[length:], t.end
+	}
+	if !bytes.Equal(data, c.source[from:]) {
+		return false
+	}
+	c.characters, c.hasOutput = characters, hasOutput
+	return true
+}
+
+// isPlain reports whether the text of a JSON string is valid and has no escapes.
+func isPlain(text []byte) bool {
+	for _, b := range text {
+		if b < ' ' || b == '\\' {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *chunk) resetChoices() { c.choices, c.characters, c.hasOutput = c.choices[:0], 0, false }
+
+func (c *chunk) readMember(name []byte) error {
+	switch string(name) {
+	case "choices":
+		if c.get("choices") != nil { // of two the last counts
+			c.resetChoices()
+			c.template = false
+		}
+		return eachElement(&c.decoder, c.readChoice)
+	case "error", "object": // say whether the chunk is an error
+		return c.decoder.SkipValue()
+	}
+	if c.decoder.PeekKind() != '"' {
+		return c.decoder.SkipValue()
+	}
+	_, err := c.readText(false)
+	return err
+}
+
+// readText reads a string and notes where its text is.
+func (c *chunk) readText(output bool) (text []byte, err error) {
+	value, err := c.decoder.ReadValue()
+	if err != nil {
+		return nil, err
+	}
+	end := c.decoder.InputOffset() - 1
+	c.texts = append(c.texts, span{end - int64(len(value)) + 2, end, output})
+	return value[1 : len(value)-1], nil
 }
 
 func (c *chunk) readChoice() error {
-	d := &c.choicesDecoder
+	d := &c.decoder
 	var next choice
 	err := eachMember(d, func(name jsontext.Value) error {
 		switch string(name) {
@@ -69,31 +137,30 @@ func (c *chunk) readChoice() error {
 // count adds the strings in the next value, which are the output: text, reasoning, audio, and the
 // names and arguments of tool calls.
 func (c *chunk) count() error {
-	d := &c.choicesDecoder
+	d := &c.decoder
 	switch d.PeekKind() {
 	case '{':
 		return eachMember(d, c.countMember)
 	case '[':
 		return eachElement(d, c.count)
 	case '"':
-		value, err := d.ReadValue()
-		if err == nil {
-			c.hasOutput = c.hasOutput || len(value) > 2
-			c.characters += countCharacters(value[1 : len(value)-1])
-		}
+		text, err := c.readText(true)
+		c.hasOutput = c.hasOutput || len(text) > 0
+		c.characters += countCharacters(text)
 		return err
 	}
 	return d.SkipValue()
 }
 
 func (c *chunk) countMember(name jsontext.Value) error {
-	d := &c.choicesDecoder
+	d := &c.decoder
 	switch string(name) {
 	case `"role"`, `"type"`, `"id"`:
 		return d.SkipValue()
 	case `"data"`:
 		value, err := d.ReadValue()
 		if value.Kind() == '"' { // audio
+			c.template = false
 			c.hasOutput = c.hasOutput || len(value) > 2
 			c.characters += len(value) / audioPerCharacter
 		}

@@ -51,7 +51,7 @@ func findError(o *object) (apiError, bool) {
 	if e, ok := errorIn(o.get("error")); ok {
 		return e, true
 	}
-	if text(o.get("object")) == "error" { // Mistral's and older vLLM's: the object itself
+	if string(o.get("object")) == `"error"` { // Mistral's and older vLLM's: the object itself
 		return readError(o), true
 	}
 	return apiError{}, false

@@ -26,6 +26,11 @@ type member struct {
 
 // parse parses a JSON object, which must not change while the object is in use.
 func (o *object) parse(source []byte) error {
+	return o.parseEach(source, nil)
+}
+
+// parseEach is parse with a function that reads the value of each member from the decoder; nil skips them.
+func (o *object) parseEach(source []byte, readValue func(name []byte) error) error {
 	o.members = o.members[:0]
 	o.buffer = *bytes.NewBuffer(source) // decoded without a copy
 	d := &o.decoder
@@ -39,9 +44,14 @@ func (o *object) parse(source []byte) error {
 		if bytes.IndexByte(name, '\\') >= 0 {
 			name, _ = jsontext.AppendUnquote(nil, quoted)
 		}
-		value, err := d.ReadValue()
-		end = d.InputOffset()
-		o.members = append(o.members, member{name, source[end-int64(len(value)) : end]})
+		var err error
+		if readValue != nil {
+			err = readValue(name)
+		} else {
+			err = d.SkipValue()
+		}
+		value := bytes.TrimLeft(source[end:d.InputOffset()], ": \t\r\n")
+		o.members = append(o.members, member{name, value})
 		return err
 	})
 	if err != nil {

@@ -115,7 +115,7 @@ func (p *Provider) Chat(ctx context.Context, req *providers.ChatRequest) (*provi
 		return nil, err
 	}
 	if req.Stream && mayBeEvents(resp) {
-		return &providers.Response{Stream: &stream{provider: p, events: wire.NewEvents(resp)}}, nil
+		return &providers.Response{Stream: &stream{provider: p, events: wire.NewEvents(resp, req.BeforeWait)}}, nil
 	}
 	result, err := p.readResponse(resp, "choices")
 	if err == nil && req.Stream {

@@ -30,7 +30,7 @@ func (p *Provider) Respond(ctx context.Context, req *providers.ResponsesRequest)
 		return nil, err
 	}
 	if req.Stream && mayBeEvents(resp) {
-		return &providers.Response{Native: true, Stream: &responseStream{provider: p, fields: req.Fields, events: wire.NewEvents(resp)}}, nil
+		return &providers.Response{Native: true, Stream: &responseStream{provider: p, fields: req.Fields, events: wire.NewEvents(resp, req.BeforeWait)}}, nil
 	}
 	result, err := p.readNativeResponse(resp, req.Fields)
 	if err == nil && req.Stream {
@@ -185,7 +185,7 @@ func (s *responseStream) forward(data []byte) (chunk providers.Chunk, err error)
 		s.characters += int64(countCharacters(delta[1 : len(delta)-1]))
 	}
 	if s.event.get("response").Kind() != '{' {
-		return providers.Chunk{Data: oneLine(bytes.Clone(data)), Whole: strings.HasSuffix(kind, "output_item.done")}, nil
+		return providers.Chunk{Data: oneLine(data), Whole: strings.HasSuffix(kind, "output_item.done")}, nil
 	}
 	if usage, ok := responsesUsage(s.event.nested("response", "usage")); ok && s.done {
 		chunk.Usage = &usage

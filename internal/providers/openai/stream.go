@@ -119,7 +119,7 @@ func (s *stream) forward(data []byte) []byte {
 		s.outputChunks++
 	}
 	if c.get("usage").Kind() != '{' {
-		return oneLine(bytes.Clone(data))
+		return oneLine(data)
 	}
 	if usage, ok := c.usage(); ok {
 		s.usage = usage
@@ -144,6 +144,9 @@ func (s *stream) lastChunk() (providers.Chunk, error) {
 
 // oneLine makes a chunk fit behind one "data:". Line ends in JSON are always outside of strings.
 func oneLine(data []byte) []byte {
+	if bytes.IndexByte(data, '\n') < 0 && bytes.IndexByte(data, '\r') < 0 {
+		return data
+	}
 	for i, c := range data {
 		if c == '\n' || c == '\r' {
 			data[i] = ' '

@@ -78,7 +78,9 @@ func (s *Simulator) Chat(ctx context.Context, req *providers.ChatRequest) (*prov
 		OutputTokens: int64(reply.tokens * a.choices),
 	}
 	if req.Stream {
-		return &providers.Response{Stream: newStream(ctx, a, m, r.IncludeUsage())}, nil
+		s := newStream(ctx, a, m, r.IncludeUsage())
+		s.beforeWait = req.BeforeWait
+		return &providers.Response{Stream: s}, nil
 	}
 	if m.hasCut {
 		return nil, errCut()

@@ -13,6 +13,24 @@ import (
 	"turnpike/internal/providers"
 )
 
+func TestStreamAnnouncesItsPauses(t *testing.T) {
+	t.Parallel()
+	for delay, want := range map[string]bool{"": false, "[[sim:chunk_delay=1ms]]": true} {
+		pauses, chunks := 0, 0
+		req := &providers.ChatRequest{Model: "m", Stream: true, BeforeWait: func() { pauses++ }, Body: []byte(`{"model":"m","stream":true,"messages":[{"role":"user","content":"hi ` + delay + `"}]}`)}
+		answer, err := New(Options{}).Chat(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for ; err == nil; chunks++ {
+			_, err = answer.Stream.Next()
+		}
+		if (pauses == chunks-2) != want || !want && pauses > 0 { // before every chunk but the first, and none before the end
+			t.Errorf("%q: %d pauses and %d chunks", delay, pauses, chunks)
+		}
+	}
+}
+
 // streamed is the message that a client assembles from the chunks of the first
 // choice.
 type streamed struct {

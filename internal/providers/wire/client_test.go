@@ -112,7 +112,7 @@ func TestSlowProviderTimesOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	events := NewEvents(resp)
+	events := NewEvents(resp, nil)
 	defer events.Close()
 	if _, data, err := events.Next(); string(data) != "a" || err != nil {
 		t.Errorf("before the pause: %q, %v", data, err)
@@ -149,7 +149,7 @@ func TestSlowReaderIsNotATimeout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	events := NewEvents(resp)
+	events := NewEvents(resp, nil)
 	defer events.Close()
 	for _, want := range []string{"a", "b"} {
 		if _, data, err := events.Next(); string(data) != want || err != nil {
@@ -184,7 +184,7 @@ func TestCanceledRequestEndsTheUpstreamRequest(t *testing.T) {
 			go func() { <-began; cancel() }()
 			resp, err := post(ctx, NewClient(Timeouts{}), url)
 			if err == nil {
-				events := NewEvents(resp)
+				events := NewEvents(resp, nil)
 				defer events.Close()
 				for err == nil {
 					_, _, err = events.Next()
@@ -272,7 +272,7 @@ func TestConnectionIsReused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		events := NewEvents(resp)
+		events := NewEvents(resp, nil)
 		_, _, _ = events.Next()
 		_, _, _ = events.Next()
 		read <- true

@@ -23,17 +23,29 @@ const (
 
 // Events reads server-sent events. It is not safe for concurrent use.
 type Events struct {
-	source io.ReadCloser
-	lines  *bufio.Scanner
-	data   []byte
-	err    error
+	source     io.ReadCloser
+	beforeRead func() // may be nil
+	lines      *bufio.Scanner
+	data       []byte
+	err        error
 }
 
-// NewEvents reads the events of a response's body.
-func NewEvents(resp *http.Response) *Events {
-	e := &Events{source: resp.Body, lines: bufio.NewScanner(resp.Body), data: []byte{}}
+// NewEvents reads the events of a response's body. beforeRead, if set, is called before each read.
+func NewEvents(resp *http.Response, beforeRead func()) *Events {
+	e := &Events{source: resp.Body, beforeRead: beforeRead, data: []byte{}}
+	e.lines = bufio.NewScanner(eventReader{e})
 	e.lines.Buffer(nil, maxEvent)
 	return e
+}
+
+// eventReader is the source of an Events' lines.
+type eventReader struct{ *Events }
+
+func (r eventReader) Read(p []byte) (int, error) {
+	if r.beforeRead != nil {
+		r.beforeRead()
+	}
+	return r.source.Read(p)
 }
 
 // Next returns the next event with data; the name may be empty. The data is valid until the next

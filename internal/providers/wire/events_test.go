@@ -60,7 +60,7 @@ func TestEventIsReturnedBeforeTheNextByteArrives(t *testing.T) {
 	for _, body := range []string{"data: a\n\n", "data: a\r\n\r\n"} {
 		r, w := io.Pipe()
 		go func() { _, _ = io.WriteString(w, body) }() // without an end
-		e := NewEvents(&http.Response{Body: r})
+		e := NewEvents(&http.Response{Body: r}, nil)
 		if _, data, err := e.Next(); string(data) != "a" || err != nil {
 			t.Errorf("%q gave %q and %v", body, data, err)
 		}
@@ -71,7 +71,7 @@ func TestEventIsReturnedBeforeTheNextByteArrives(t *testing.T) {
 func TestEventsAreLimitedInSize(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 10_000_000)
-	e := NewEvents(response(strings.NewReader("data: a\n\ndata: " + long + "\n\ndata: b\n\n")))
+	e := NewEvents(response(strings.NewReader("data: a\n\ndata: "+long+"\n\ndata: b\n\n")), nil)
 	for _, want := range []string{"a", long, "b"} {
 		if _, data, err := e.Next(); string(data) != want || err != nil {
 			t.Fatalf("an event of %d bytes came as %d with %v", len(want), len(data), err)
@@ -82,7 +82,7 @@ func TestEventsAreLimitedInSize(t *testing.T) {
 		"a comment":  io.MultiReader(strings.NewReader(": "), endless('x')),
 		"many lines": strings.NewReader(strings.Repeat("data: some\n", 3<<20)),
 	} {
-		e := NewEvents(response(body))
+		e := NewEvents(response(body), nil)
 		if _, _, err := e.Next(); kindOf(err) != providers.KindProtocol {
 			t.Errorf("%s without an end gave %v", name, err)
 		}
@@ -97,7 +97,7 @@ func TestEventsAreLimitedInSize(t *testing.T) {
 
 func TestCommentsUseNoMemory(t *testing.T) {
 	t.Parallel()
-	e := NewEvents(response(io.MultiReader(strings.NewReader(strings.Repeat(": still thinking\n", 10_000)+"data: a\n\n"), endless('x'))))
+	e := NewEvents(response(io.MultiReader(strings.NewReader(strings.Repeat(": still thinking\n", 10_000)+"data: a\n\n"), endless('x'))), nil)
 	if _, data, err := e.Next(); string(data) != "a" || err != nil {
 		t.Fatalf("got %q and %v", data, err)
 	}
@@ -109,7 +109,7 @@ func TestCommentsUseNoMemory(t *testing.T) {
 func TestBrokenBodyIsCut(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("connection reset")
-	e := NewEvents(response(io.MultiReader(strings.NewReader("data: a\n\ndata: b\n"), iotest.ErrReader(broken))))
+	e := NewEvents(response(io.MultiReader(strings.NewReader("data: a\n\ndata: b\n"), iotest.ErrReader(broken))), nil)
 	if _, data, err := e.Next(); string(data) != "a" || err != nil {
 		t.Fatalf("got %q and %v", data, err)
 	}
@@ -165,7 +165,7 @@ func simpleEvents(body string) []string {
 }
 
 func readEvents(from io.Reader) ([]string, error) {
-	e := NewEvents(response(from))
+	e := NewEvents(response(from), nil)
 	var got []string
 	for {
 		name, data, err := e.Next()
@@ -216,7 +216,7 @@ func BenchmarkEvents(b *testing.B) {
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
-		e := NewEvents(response(strings.NewReader(body)))
+		e := NewEvents(response(strings.NewReader(body)), nil)
 		for {
 			if _, _, err := e.Next(); err != nil {
 				break
