@@ -135,6 +135,7 @@ func (c *Call) streamResponse(events *responseEvents, state *responseState, out 
 		}
 		if err == io.EOF || err == gateway.ErrCut {
 			last := events.end(err)
+			out.flush() // storing the response takes time
 			stored, err := c.saveResponse(state, responses.ResponseOf(last))
 			return c.endStream(s, out, "", func() {
 				if err = cmp.Or(err, waitUntilStored(stored)); err != nil {
