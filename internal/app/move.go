@@ -56,6 +56,9 @@ func Move(ctx context.Context, cfg config.Config, progress func(done, total int6
 	if err := old.prepare(ctx); err != nil {
 		return nil, err
 	}
+	if err := requireOwnSchema(ctx, old.DB); err != nil {
+		return nil, err
+	}
 	m := &mover{Moved: Moved{To: db.RedactedAddress(string(cfg.DatabaseURL))}, progress: progress}
 	if err := m.move(ctx, old.DB, fresh); err != nil {
 		return nil, fmt.Errorf("move to PostgreSQL: %w", err)
@@ -110,8 +113,10 @@ func openTarget(ctx context.Context, cfg config.Config) (_ *db.DB, err error) {
 			return nil, err
 		}
 	}
-	_, err = d.Migrate(ctx)
-	return d, err
+	if _, err := d.Migrate(ctx); err != nil {
+		return nil, err
+	}
+	return d, requireOwnSchema(ctx, d)
 }
 
 func requireEmpty(ctx context.Context, q db.Querier, table string) error {

@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 
 	"turnpike/internal/config"
 	"turnpike/internal/db"
 	"turnpike/internal/keyring"
+	"turnpike/internal/nodes"
 )
 
 const (
@@ -36,8 +38,7 @@ func OpenStore(ctx context.Context, cfg config.Config) (*Store, error) {
 }
 
 // OpenStoreUnmigrated is OpenStore for commands that must not migrate: an older
-// schema is an error. Migrations can't be undone, and servers of the older
-// version don't start after one.
+// schema is an error, because migrations can't be undone.
 func OpenStoreUnmigrated(ctx context.Context, cfg config.Config) (*Store, error) {
 	return openChecked(ctx, cfg, func(s *Store, ctx context.Context) error {
 		if err := CheckSchema(ctx, s.DB); err != nil {
@@ -47,19 +48,30 @@ func OpenStoreUnmigrated(ctx context.Context, cfg config.Config) (*Store, error)
 	})
 }
 
-// CheckSchema fails if the schema isn't the one that this program needs.
+// CheckSchema fails if this program doesn't work with the schema.
 func CheckSchema(ctx context.Context, d *db.DB) error {
 	have, want, err := d.SchemaVersion(ctx)
 	if err != nil {
 		return err
 	}
+	if have > want {
+		return db.CheckProgram(ctx, d)
+	}
 	return compareVersions(have, want)
+}
+
+// requireOwnSchema fails unless the schema has this program's version: copying a
+// newer one would lose what this program doesn't know.
+func requireOwnSchema(ctx context.Context, d *db.DB) error {
+	have, want, err := d.SchemaVersion(ctx)
+	if err == nil && have > want {
+		err = fmt.Errorf("the database is at schema version %d but this program copies version %d; use the newer program", have, want)
+	}
+	return err
 }
 
 func compareVersions(have, want int) error {
 	switch {
-	case have > want:
-		return fmt.Errorf("the database is at schema version %d but this program supports only %d; use the newer program", have, want)
 	case have == 0:
 		return errors.New("the database is empty; run turnpike serve or turnpike migrate, or check that it is the right one")
 	case have < want:
@@ -120,8 +132,11 @@ func (s *Store) prepare(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if s.Applied, err = s.DB.Migrate(ctx); err != nil {
+	if s.Applied, err = s.DB.MigrateIf(ctx, nodes.AllowMigration(s.DB)); err != nil {
 		return err
+	}
+	if have, want, err := s.DB.SchemaVersion(ctx); err == nil && have > want {
+		slog.Info("the database has a newer schema that works with this program", "schema_version", have, "program", want)
 	}
 	return s.unlock(ctx)
 }

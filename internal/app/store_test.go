@@ -21,7 +21,6 @@ func TestSchemaErrorNamesTheOlderSide(t *testing.T) {
 	t.Parallel()
 	for want, versions := range map[string][2]int{
 		"run: turnpike migrate": {3, 4},
-		"use the newer program": {4, 3},
 		"%!s(<nil>)":            {4, 4},
 		"the database is empty": {0, 4},
 	} {
@@ -69,6 +68,77 @@ func TestSchemaIsMigratedOnlyByServersWithTheRightKey(t *testing.T) {
 		wrong.MasterKey = otherMasterKey
 		older(func() error { return closed(OpenStore(t.Context(), wrong)) }, "wrong master key")
 		s.Close()
+	}
+}
+
+// TestTooOldProgramDoesNotStart covers a rollback that is too late: to a version
+// that lacks an active feature, or that uses what the schema no longer has.
+func TestTooOldProgramDoesNotStart(t *testing.T) {
+	t.Parallel()
+	for _, engine := range dbtest.Engines {
+		cfg := config.Default()
+		cfg.Data, cfg.MasterKey, cfg.Listen = t.TempDir(), oneMasterKey, "127.0.0.1:0"
+		if engine == "postgres" {
+			cfg.DatabaseURL = config.SecretURL(dbtest.Empty(t, engine))
+		}
+		start := func() error {
+			a, err := Start(t.Context(), cfg, "test", time.Now)
+			if err != nil {
+				return err
+			}
+			return a.Close()
+		}
+		change := func(statement string) {
+			t.Helper()
+			d, err := OpenDatabase(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.Close()
+			if err := d.Write(t.Context(), func(tx *db.Tx) error {
+				_, err := tx.Exec(t.Context(), statement)
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := start(); err != nil {
+			t.Fatal(err)
+		}
+		for _, step := range []struct{ change, want string }{
+			{"INSERT INTO schema_migrations (version, name, applied_at) VALUES (8888, 'expand', 0)", ""},
+			{"INSERT INTO meta (name, value) VALUES ('feature:future', '')", "features that this program lacks (future)"},
+			{"DELETE FROM meta WHERE name = 'feature:future'", ""},
+			{"INSERT INTO schema_migrations (version, name, applied_at, oldest_program) VALUES (9999, 'contract', 0, 8888)", "programs from schema version 8888 on"},
+		} {
+			change(step.change)
+			if err := start(); (err == nil) != (step.want == "") || err != nil && !strings.Contains(err.Error(), step.want) {
+				t.Errorf("%s, after %s: got %v, want %q", engine, step.change, err, step.want)
+			}
+		}
+	}
+}
+
+// TestNewerSchemaIsNotMoved checks that an older program doesn't copy what it
+// doesn't know.
+func TestNewerSchemaIsNotMoved(t *testing.T) {
+	t.Parallel()
+	cfg := config.Config{Data: t.TempDir(), MasterKey: oneMasterKey}
+	s, err := OpenStore(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.DB.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), "INSERT INTO schema_migrations (version, name, applied_at) VALUES (9999, 'expand', 0)")
+		return err
+	})
+	s.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.DatabaseURL = config.SecretURL(dbtest.Empty(t, "postgres"))
+	if _, err := Move(t.Context(), cfg, func(int64, int64) {}); err == nil || !strings.Contains(err.Error(), "use the newer program") {
+		t.Errorf("got %v, want an error", err)
 	}
 }
 

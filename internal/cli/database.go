@@ -58,7 +58,8 @@ func newMigrate(e *env) *cobra.Command {
 		Long: `Updates the database schema and prints the applied migrations. The server does the
 same at startup. Use this command to do it before.
 
-With --check, it only prints what an update would do.`,
+With --check, it only prints what an update would do: the migrations, and whether
+nodes of the version before can keep running and restart.`,
 	}
 	check := cmd.Flags().Bool("check", false, "print the pending migrations and change nothing")
 	return e.withConfig(cmd, func(cmd *cobra.Command, _ []string) error {
@@ -70,7 +71,7 @@ With --check, it only prints what an update would do.`,
 			return err
 		}
 		defer s.Close()
-		return e.printMigrations(s.DB, s.Applied)
+		return e.printMigrations(cmd.Context(), s.DB, s.Applied)
 	})
 }
 
@@ -89,7 +90,9 @@ func (e *env) checkMigrations(ctx context.Context) error {
 		return err
 	}
 	if have > want {
-		return app.CheckSchema(ctx, d)
+		if err := db.CheckProgram(ctx, d); err != nil {
+			return err
+		}
 	}
 	running := int64(0)
 	if have > 0 {
@@ -100,13 +103,69 @@ func (e *env) checkMigrations(ctx context.Context) error {
 	if d.Engine() == "sqlite" {
 		running = min(running, 1) // others are left from a crash or a backup
 	}
-	pending := migrationNames(db.Migrations()[have:])
-	text := "There is nothing to migrate.\n"
-	if len(pending) > 0 {
-		text = "Would apply " + strings.Join(pending, ", ") + ".\nMigrations can't be undone. Back up the database first.\n"
+	pending := db.Migrations()[min(have, want):]
+	effect := describeUpgrade(have, pending)
+	if effect.OldestProgram > 0 && db.CanRestart(have) {
+		if effect.Outdated, err = nodes.Outdated(ctx, d, effect.OldestProgram, d.Now()); err != nil {
+			return err
+		}
 	}
-	return e.report(map[string]any{"engine": d.Engine(), "version": have, "target": want, "pending": pending, "nodes": running},
-		"The %s schema in %s is at version %d, and this program needs version %d. Running nodes: %d.\n%s", d.Engine(), e.databaseLocation(), have, want, running, text)
+	return e.report(map[string]any{"engine": d.Engine(), "version": have, "target": want, "pending": migrationNames(pending), "nodes": running, "old_nodes": effect},
+		"The %s schema in %s is at version %d, and this program has version %d. Running nodes: %d.\n%s", d.Engine(), e.databaseLocation(), have, want, running,
+		describePending(have, want, pending, effect))
+}
+
+// upgradeEffect is what an upgrade means for nodes of the version before it.
+type upgradeEffect struct {
+	KeepRunning bool `json:"keep_running"`
+	CanRestart  bool `json:"can_restart"`
+	// OldestProgram is the lowest schema version of a program that works afterward,
+	// or 0 if all do.
+	OldestProgram int      `json:"oldest_program"`
+	Outdated      []string `json:"outdated"` // running nodes that must be upgraded before
+}
+
+// describeUpgrade returns the effect of migrations on nodes at the schema version.
+func describeUpgrade(have int, pending []db.Migration) upgradeEffect {
+	effect := upgradeEffect{Outdated: []string{}}
+	for _, m := range pending {
+		effect.OldestProgram = max(effect.OldestProgram, m.OldestProgram)
+	}
+	effect.KeepRunning = have >= effect.OldestProgram
+	effect.CanRestart = effect.KeepRunning && (len(pending) == 0 || db.CanRestart(have))
+	return effect
+}
+
+func describePending(have, want int, pending []db.Migration, effect upgradeEffect) string {
+	switch {
+	case have > want:
+		return "A newer program has migrated the database. This program works with it.\n"
+	case len(pending) == 0:
+		return "There is nothing to migrate.\n"
+	}
+	var names []string
+	for i, name := range migrationNames(pending) {
+		if pending[i].OldestProgram > 0 {
+			name += " (contract)"
+		}
+		names = append(names, name)
+	}
+	text := "Would apply " + strings.Join(names, ", ") + ".\n"
+	switch {
+	case have == 0:
+		return text
+	case !effect.KeepRunning:
+		text += fmt.Sprintf("This removes what programs with a schema version below %d use. Upgrade all nodes to a version with schema version %d or later first, or stop them.\n",
+			effect.OldestProgram, effect.OldestProgram)
+	case !effect.CanRestart:
+		text += "Nodes of the version before keep running, but can't restart. Upgrade one node after the other, without a long pause.\n"
+	default:
+		text += "Nodes of the version before keep running and can restart. Upgrade one node after the other.\n"
+	}
+	if len(effect.Outdated) > 0 {
+		text += "Nodes that are too old for this upgrade: " + strings.Join(effect.Outdated, ", ") + ".\n"
+	}
+	return text + "Migrations can't be undone. Back up the database first.\n"
 }
 
 func migrationNames(list []db.Migration) []string {
@@ -125,12 +184,15 @@ func (e *env) databaseLocation() string {
 	return e.loaded.Data
 }
 
-func (e *env) printMigrations(d *db.DB, applied []db.Migration) error {
+func (e *env) printMigrations(ctx context.Context, d *db.DB, applied []db.Migration) error {
 	names, text := migrationNames(applied), ""
 	for _, name := range names {
 		text += "Applied " + name + ".\n"
 	}
-	schema := len(db.Migrations())
+	schema, _, err := d.SchemaVersion(ctx)
+	if err != nil {
+		return err
+	}
 	return e.report(map[string]any{"engine": d.Engine(), "applied": names, "version": schema},
 		"%sThe %s schema in %s is at version %d.\n", text, d.Engine(), e.databaseLocation(), schema)
 }

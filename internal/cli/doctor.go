@@ -189,7 +189,8 @@ func checkStorage(ctx context.Context, l config.Loaded) []finding {
 		return out
 	}
 	defer d.Close()
-	if !add("schema", app.CheckSchema(ctx, d), fmt.Sprintf("%s, version %d", d.Engine(), len(db.Migrations()))) {
+	schema, _, err := d.SchemaVersion(ctx)
+	if !add("schema", cmp.Or(err, app.CheckSchema(ctx, d)), fmt.Sprintf("%s, version %d", d.Engine(), schema)) {
 		return out
 	}
 	if !add("writes", writeError(d.Ping(ctx)), "the database accepts them") {

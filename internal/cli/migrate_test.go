@@ -61,3 +61,24 @@ func TestMigrateCheckChangesNothing(t *testing.T) {
 		t.Errorf("it created %v", files)
 	}
 }
+
+func TestMigrateCheckSaysWhetherOldNodesMayKeepRunning(t *testing.T) {
+	t.Parallel()
+	expand, contract := db.Migration{Version: 31, Name: "grow"}, db.Migration{Version: 32, Name: "shrink", OldestProgram: 30}
+	for _, c := range []struct {
+		have    int
+		pending []db.Migration
+		want    string
+	}{
+		{30, []db.Migration{expand}, "keep running and can restart"},
+		{30, []db.Migration{expand, contract}, "0032_shrink (contract).\nNodes of the version before keep running and can restart"},
+		{21, []db.Migration{expand}, "keep running, but can't restart"},
+		{29, []db.Migration{expand, contract}, "Upgrade all nodes to a version with schema version 30 or later first"},
+		{32, nil, "nothing to migrate"},
+		{33, nil, "This program works with it"},
+	} {
+		if got := describePending(c.have, 32, c.pending, describeUpgrade(c.have, c.pending)); !strings.Contains(got, c.want) {
+			t.Errorf("schema version %d: got %q, want %q", c.have, got, c.want)
+		}
+	}
+}

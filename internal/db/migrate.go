@@ -21,22 +21,41 @@ import (
 var migrationFiles embed.FS
 
 // Migration is one step of the schema.
+//
+// Most migrations expand it: programs of older versions keep working. A contract
+// migration removes what older programs use, and says so in a line
+//
+//	-- contract: 0025
+//
+// with the first schema version whose programs don't use it anymore.
 type Migration struct {
 	Version int
 	Name    string
-	sql     string
+	// OldestProgram is the lowest schema version of a program that works after a
+	// contract migration, and 0 for others.
+	OldestProgram int
+	sql           string
 }
 
+// contractLine marks a contract migration.
+var contractLine = regexp.MustCompile(`(?m)^-- contract: (\d{4})$`)
+
+// tolerantVersion is the first schema version whose programs start on a newer
+// schema. Older ones only keep running.
+const tolerantVersion = 24
+
 // Migrations returns the migrations in order.
-func Migrations() []Migration {
-	names, err := fs.Glob(migrationFiles, "migrations/*.sql")
+func Migrations() []Migration { return parseMigrations(migrationFiles) }
+
+func parseMigrations(files fs.FS) []Migration {
+	names, err := fs.Glob(files, "migrations/*.sql")
 	if err != nil {
 		panic(err)
 	}
 	slices.Sort(names)
 	var out []Migration
 	for _, file := range names {
-		text, err := migrationFiles.ReadFile(file)
+		text, err := fs.ReadFile(files, file)
 		if err != nil {
 			panic(err)
 		}
@@ -46,7 +65,11 @@ func Migrations() []Migration {
 		if err != nil || version != len(out)+1 {
 			panic("db: migrations are numbered 0001, 0002, …; found " + file)
 		}
-		out = append(out, Migration{version, name, string(text)})
+		m := Migration{Version: version, Name: name, sql: string(text)}
+		if mark := contractLine.FindStringSubmatch(m.sql); mark != nil {
+			m.OldestProgram, _ = strconv.Atoi(mark[1]) // four digits
+		}
+		out = append(out, m)
 	}
 	return out
 }
@@ -86,12 +109,21 @@ const migrateInterval = time.Second
 // Migrate applies pending migrations, each in its own transaction under a lock
 // that all nodes share, and returns those that it applied.
 func (d *DB) Migrate(ctx context.Context) ([]Migration, error) {
+	return d.MigrateIf(ctx, func(context.Context, *Tx, Migration) error { return nil })
+}
+
+// MigrateIf is Migrate that calls allow in the transaction of each migration.
+func (d *DB) MigrateIf(ctx context.Context, allow func(ctx context.Context, tx *Tx, m Migration) error) ([]Migration, error) {
+	return d.migrate(ctx, Migrations(), allow)
+}
+
+func (d *DB) migrate(ctx context.Context, known []Migration, allow func(ctx context.Context, tx *Tx, m Migration) error) ([]Migration, error) {
 	var applied []Migration
 	for {
 		var did *Migration
 		err := d.Write(ctx, func(tx *Tx) error {
 			did = nil
-			if err := tx.tx.lockMigrations(ctx); err != nil {
+			if err := tx.LockSchema(ctx); err != nil {
 				return err
 			}
 			if _, err := tx.Exec(ctx, `CREATE TABLE IF NOT EXISTS schema_migrations (
@@ -102,12 +134,8 @@ func (d *DB) Migrate(ctx context.Context) ([]Migration, error) {
 			if err != nil {
 				return err
 			}
-			known := Migrations()
-			if current > len(known) {
-				return fmt.Errorf("the database is at schema version %d but this program supports only %d; use the newer program", current, len(known))
-			}
-			if current == len(known) {
-				return nil
+			if current >= len(known) {
+				return checkProgram(ctx, tx, len(known))
 			}
 			next := known[current]
 			if d.Engine() == "postgres" {
@@ -115,11 +143,17 @@ func (d *DB) Migrate(ctx context.Context) ([]Migration, error) {
 					return err
 				}
 			}
+			if err := allow(ctx, tx, next); err != nil {
+				return err
+			}
 			if err := tx.tx.script(ctx, next.forEngine(d.Engine())); err != nil {
 				return fmt.Errorf("migration %04d_%s: %w", next.Version, next.Name, classify(err))
 			}
 			_, err = tx.Exec(ctx, "INSERT INTO schema_migrations (version, name, applied_at) VALUES ($1, $2, $3)",
 				int64(next.Version), next.Name, time.Now().UnixMicro())
+			if err == nil && next.OldestProgram > 0 {
+				_, err = tx.Exec(ctx, "UPDATE schema_migrations SET oldest_program = $1 WHERE version = $2", int64(next.OldestProgram), int64(next.Version))
+			}
 			did = &next
 			return err
 		})
@@ -141,6 +175,31 @@ func (d *DB) Migrate(ctx context.Context) ([]Migration, error) {
 		applied = append(applied, *did)
 	}
 }
+
+// LockSchema keeps other transactions from migrating, and from locking the schema,
+// until the transaction ends.
+func (t *Tx) LockSchema(ctx context.Context) error { return classify(t.tx.lockMigrations(ctx)) }
+
+// CheckProgram fails if a newer program has removed from the schema what this one
+// uses. A schema that was only expanded works with older programs.
+func CheckProgram(ctx context.Context, q Querier) error {
+	return checkProgram(ctx, q, len(Migrations()))
+}
+
+func checkProgram(ctx context.Context, q Querier, want int) error {
+	have, err := schemaVersion(ctx, q)
+	if err != nil || have <= want {
+		return err
+	}
+	oldest, err := Value[int](q.QueryRow(ctx, "SELECT coalesce(max(oldest_program), 0) FROM schema_migrations"))
+	if err == nil && oldest > want {
+		err = fmt.Errorf("the database is at schema version %d, which works with programs from schema version %d on, but this program has %d; use the newer program", have, oldest, want)
+	}
+	return err
+}
+
+// CanRestart reports whether programs of the schema version start on a newer schema.
+func CanRestart(version int) bool { return version >= tolerantVersion }
 
 // SchemaVersion returns the database's version and the one this program needs.
 func (d *DB) SchemaVersion(ctx context.Context) (have, want int, err error) {

@@ -59,9 +59,10 @@ var (
 
 // Node is the membership of this process, from Join until it leaves or is evicted.
 type Node struct {
-	ID  string
-	db  *db.DB
-	now func() time.Time
+	ID       string
+	db       *db.DB
+	now      func() time.Time
+	features []Feature // that the program supports
 
 	evicted   chan struct{} // closed when AssertAlive finds no row
 	evictions prometheus.Counter
@@ -73,10 +74,28 @@ type Node struct {
 	steadySince time.Time // the first heartbeat since the last interruption; zero after a failed one
 }
 
-// Join registers this process under a new ID.
+// Join registers this process under a new ID. It fails if the program is too old
+// for the other nodes.
 func Join(ctx context.Context, d *db.DB, now func() time.Time) (*Node, error) {
-	n := &Node{ID: ids.New(ids.Node), db: d, now: now, evicted: make(chan struct{}, 1), evictions: newEvictions()}
-	err := n.beat(ctx, "INSERT INTO nodes (id, started_at, seen_at, config_hash) VALUES ($1, $2, $2, $3)")
+	return joinWith(ctx, d, now, features)
+}
+
+func joinWith(ctx context.Context, d *db.DB, now func() time.Time, features []Feature) (*Node, error) {
+	n := &Node{ID: ids.New(ids.Node), db: d, now: now, features: features, evicted: make(chan struct{}, 1), evictions: newEvictions()}
+	err := n.beat(ctx, func(tx *db.Tx, at int64) (int64, error) {
+		if err := tx.LockSchema(ctx); err != nil {
+			return 0, err
+		}
+		if err := n.checkVersion(ctx, tx); err != nil {
+			return 0, err
+		}
+		rows, err := tx.Exec(ctx, "INSERT INTO nodes (id, started_at, seen_at, schema_version, features) VALUES ($1, $2, $2, $3, $4)",
+			n.ID, at, int64(len(db.Migrations())), joinFeatures(features))
+		if err != nil {
+			return 0, err
+		}
+		return rows, n.activateIn(ctx, tx)
+	})
 	return n, db.Wrap(err, "register node")
 }
 
@@ -108,6 +127,9 @@ func (n *Node) Run(ctx context.Context) error {
 				slog.Info("database available again; heartbeats are stored", "node", n.ID)
 			}
 			failing = false
+			if err := n.activateFeatures(ctx); err != nil && ctx.Err() == nil {
+				slog.Warn("failed to activate features; retrying", "node", n.ID, "retry_in", heartbeatInterval, "error", err)
+			}
 		case errors.Is(err, ErrEvicted):
 			return err
 		case ctx.Err() == nil:
@@ -120,17 +142,20 @@ func (n *Node) Run(ctx context.Context) error {
 // Heartbeat renews the membership once. It returns ErrEvicted if the node is no
 // longer a member.
 func (n *Node) Heartbeat(ctx context.Context) error {
-	return n.beat(ctx, "UPDATE nodes SET seen_at = $2, config_hash = $3 WHERE id = $1")
-}
-
-func (n *Node) beat(ctx context.Context, query string) error {
-	renewed, now := time.Now(), n.now()
 	n.mu.Lock()
 	configHash := n.configHash
 	n.mu.Unlock()
+	return n.beat(ctx, func(tx *db.Tx, at int64) (int64, error) {
+		return tx.Exec(ctx, "UPDATE nodes SET seen_at = $2, config_hash = $3 WHERE id = $1", n.ID, at, configHash)
+	})
+}
+
+// beat runs a transaction that stores a heartbeat and returns the number of rows.
+func (n *Node) beat(ctx context.Context, store func(tx *db.Tx, at int64) (int64, error)) error {
+	renewed, now := time.Now(), n.now()
 	var rows int64
 	err := n.db.Write(ctx, func(tx *db.Tx) (err error) {
-		rows, err = tx.Exec(ctx, query, n.ID, n.db.At(now).UnixMicro(), configHash)
+		rows, err = store(tx, n.db.At(now).UnixMicro())
 		return err
 	})
 	if err == nil && rows == 0 {
