@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"turnpike/internal/db"
@@ -22,6 +23,9 @@ type pooler struct {
 	server   string
 	commit   atomic.Pointer[pgproto3.ErrorResponse] // the response to COMMIT instead of the server's
 	hang     atomic.Bool                            // COMMIT gets no response
+	lost     atomic.Bool                            // present and new sessions and requests to cancel get no response from now on
+	canceled chan struct{}                          // gets a value when a request to cancel is lost
+	ended    chan struct{}                          // gets a value when a client has ended its session
 }
 
 // startPooler returns a proxy in front of the database and its address.
@@ -36,7 +40,7 @@ func startPooler(t *testing.T, address string) (*pooler, string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { listener.Close() })
-	p := &pooler{listener: listener, server: u.Host}
+	p := &pooler{listener: listener, server: u.Host, ended: make(chan struct{}, 100), canceled: make(chan struct{}, 100)}
 	go func() {
 		for {
 			client, err := listener.Accept()
@@ -60,9 +64,20 @@ func (p *pooler) serve(client net.Conn) {
 	if err != nil {
 		return
 	}
+	if p.lost.Load() {
+		if _, ok := first.(*pgproto3.CancelRequest); ok {
+			p.canceled <- struct{}{}
+		}
+		_, _ = io.Copy(io.Discard, client)
+		return
+	}
+	if cancel, ok := first.(*pgproto3.CancelRequest); ok {
+		p.forwardCancel(cancel)
+		return
+	}
 	startup, ok := first.(*pgproto3.StartupMessage)
 	if !ok {
-		return // a request to cancel
+		return
 	}
 	for name := range startup.Parameters {
 		switch name {
@@ -87,10 +102,17 @@ func (p *pooler) serve(client net.Conn) {
 		defer client.Close()
 		_, _ = io.Copy(client, server)
 	}()
-	for {
+	defer func() { p.ended <- struct{}{} }()
+	for lost := false; ; {
 		message, err := backend.Receive()
 		if err != nil {
 			return
+		}
+		if _, ok := message.(*pgproto3.Terminate); ok {
+			return
+		}
+		if lost = lost || p.lost.Load(); lost {
+			continue
 		}
 		query, isQuery := message.(*pgproto3.Query)
 		if response := p.commit.Load(); response != nil && isQuery && strings.EqualFold(query.String, "commit") {
@@ -110,6 +132,20 @@ func (p *pooler) serve(client net.Conn) {
 		if frontend.Flush() != nil {
 			return
 		}
+	}
+}
+
+// forwardCancel returns when the server has handled the request.
+func (p *pooler) forwardCancel(request *pgproto3.CancelRequest) {
+	server, err := net.Dial("tcp", p.server)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	frontend := pgproto3.NewFrontend(server, server)
+	frontend.Send(request)
+	if frontend.Flush() == nil {
+		_, _ = io.Copy(io.Discard, server)
 	}
 }
 
@@ -177,5 +213,91 @@ func TestCommitWithoutKnownOutcomeIsInDoubt(t *testing.T) {
 		if c.inDoubt && !errors.Is(err, db.ErrUnavailable) {
 			t.Errorf("%s %s at COMMIT isn't an outage: %v", c.severity, c.code, err)
 		}
+	}
+}
+
+// TestUnreplicatedCommitStaysInvisible covers a primary that has lost its synchronous
+// standby. If the client canceled a commit that waits for the standby, the primary would
+// show the transaction to others. They would rely on it, and a failover would lose it.
+func TestUnreplicatedCommitStaysInvisible(t *testing.T) {
+	t.Parallel()
+	cluster, err := dbtest.StartDurableCluster() // the other can't replicate
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	connect := func() *pgx.Conn {
+		conn, err := pgx.Connect(t.Context(), cluster.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	admin := connect()
+	for _, statement := range []string{"CREATE TABLE scratch (id text PRIMARY KEY)", "ALTER SYSTEM SET synchronous_standby_names = 'absent'"} {
+		if _, err := admin.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(admin.Close(t.Context()), cluster.Restart()); err != nil {
+		t.Fatal(err)
+	}
+	pooler, address := startPooler(t, cluster.URL())
+	d, err := db.Open(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	err = d.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), "INSERT INTO scratch (id) VALUES ('a')")
+		return err
+	})
+	if !errors.Is(err, db.ErrInDoubt) {
+		t.Fatalf("got %v, want %v", err, db.ErrInDoubt)
+	}
+	<-pooler.ended // the client does nothing more in this session
+	reader := connect()
+	defer reader.Close(t.Context())
+	var waiting, visible int
+	if err := reader.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'), (SELECT count(*) FROM scratch)").Scan(&waiting, &visible); err != nil {
+		t.Fatal(err)
+	}
+	if waiting != 1 || visible != 0 {
+		t.Errorf("got %d waiting commits and %d visible rows, want 1 and 0", waiting, visible)
+	}
+}
+
+// TestLostConnectionDoesNotBlockThePool covers a network that fails without closing
+// connections. Their places in the pool are free when the network is back.
+func TestLostConnectionDoesNotBlockThePool(t *testing.T) {
+	t.Parallel()
+	pooler, address := startPooler(t, dbtest.Address(t, "postgres"))
+	d, err := db.Open(t.Context(), address+"&pool_max_conns=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	scratch(t, d)
+	insert := func(id string) error {
+		return d.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := tx.Exec(t.Context(), "INSERT INTO scratch (id) VALUES ($1)", id)
+			return err
+		})
+	}
+	if err := insert("a"); err != nil {
+		t.Fatal(err)
+	}
+	pooler.lost.Store(true)
+	if err := insert("b"); !errors.Is(err, db.ErrUnavailable) {
+		t.Fatalf("got %v, want %v", err, db.ErrUnavailable)
+	}
+	<-pooler.canceled
+	pooler.lost.Store(false)
+	if err := insert("c"); err != nil {
+		t.Errorf("the network is back: %v", err)
 	}
 }

@@ -40,9 +40,9 @@ const (
 )
 
 // defaults are settings that the address can override. They are set after
-// connecting, because PgBouncer rejects them as startup parameters. The planner is tuned for few rows by
-// index in tables that change faster than their statistics. With PostgreSQL's defaults,
-// updating a few rows by ID joins the whole table.
+// connecting, because PgBouncer rejects them as startup parameters. The planner is tuned
+// for few rows by index in tables that change faster than their statistics. With
+// PostgreSQL's defaults, updating a few rows by ID joins the whole table.
 var defaults = map[string]string{
 	"enable_hashjoin": "off", "enable_mergejoin": "off", "random_page_cost": "1.1",
 	"idle_in_transaction_session_timeout": strconv.FormatInt(idleTransaction.Milliseconds(), 10),
@@ -68,6 +68,7 @@ func openPostgres(ctx context.Context, address string) (*postgresEngine, error) 
 		_, given := cfg.ConnConfig.RuntimeParams[name]
 		return given
 	})
+	cfg.BeforeConnect, cfg.PrepareConn, cfg.BeforeClose = controlCancellation, allowCancellation, closeLost
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error { return applySettings(ctx, conn, settings) }
 	if !strings.Contains(address, "pool_max_conns") {
 		cfg.MaxConns = max(cfg.MaxConns, 16)
@@ -363,6 +364,7 @@ func (t *postgresTx) disableTimeouts(ctx context.Context) error {
 func (t *postgresTx) commit(ctx context.Context) error {
 	ctx, cancel := within(ctx, t.limit)
 	defer cancel()
+	forbidCancellation(t.tx.Conn())
 	err := classify(t.tx.Commit(ctx))
 	var response *pgconn.PgError
 	switch {
