@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -264,7 +265,11 @@ func sendOK(c *Call) error {
 }
 
 func checkReady(c *Call) error {
-	if err := c.s.DB.Ping(c.Context()); err != nil {
+	err := c.s.DB.Ping(c.Context())
+	switch {
+	case errors.Is(err, db.ErrReadOnly):
+		return fault.New(fault.StorageUnavailable, "The server's database accepts only reads. If it isn't failing over, run turnpike doctor.").Because(err)
+	case err != nil:
 		return web.StorageFault(err)
 	}
 	return sendOK(c)

@@ -237,6 +237,9 @@ func writeError(err error) error {
 	if err == nil {
 		return nil
 	}
+	if errors.Is(err, db.ErrReadOnly) {
+		return err // says what to do
+	}
 	return fmt.Errorf("the database is readable, but accepts no writes: %w; a failover may be in progress, a synchronous standby may be down, "+
 		"the address may lead to a standby, or the disk may be full", err)
 }

@@ -27,6 +27,10 @@ var (
 	ErrRace = errors.New("lost a race with another transaction")
 	// ErrUnavailable means that the database is unreachable or not writable.
 	ErrUnavailable = errors.New("storage unavailable")
+	// ErrReadOnly is an ErrUnavailable: the database accepts only reads.
+	ErrReadOnly         = fmt.Errorf("%w, because the database accepts only reads", ErrUnavailable)
+	errPostgresReadOnly = fmt.Errorf("%w; if this isn't a failover, check that database_url leads to the primary, or list all hosts with target_session_attrs=read-write", ErrReadOnly)
+	errSQLiteReadOnly   = fmt.Errorf("%w; check the permissions of its files, and that the disk is mounted for writing", ErrReadOnly)
 	// ErrInDoubt, always with ErrUnavailable, means that the commit got no response
 	// and may have happened.
 	ErrInDoubt = errors.New("no response to the commit")
@@ -145,7 +149,9 @@ func classOfSQLite(code int) error {
 		return ErrExists
 	}
 	switch code & 0xff { // the primary code of an extended one
-	case sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY,
+	case sqlite3.SQLITE_READONLY:
+		return errSQLiteReadOnly
+	case sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN,
 		sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM:
 		return ErrUnavailable
 	case sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_RANGE:
@@ -160,8 +166,9 @@ func classOfPostgres(code string) error {
 		return ErrExists
 	case "40001", "40P01", "55P03":
 		return ErrRace
-	case "25006", // read-only: a demoted primary, or a server that ran out of disk
-		"25P03": // idle_in_transaction_session_timeout
+	case "25006": // a standby, a demoted primary, or a server that ran out of disk
+		return errPostgresReadOnly
+	case "25P03": // idle_in_transaction_session_timeout
 		return ErrUnavailable
 	}
 	switch code[:min(2, len(code))] {

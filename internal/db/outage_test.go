@@ -137,8 +137,8 @@ func TestReadOnlyPostgresIsAnOutageAndLosesNothing(t *testing.T) {
 		_, err := tx.Exec(t.Context(), "INSERT INTO scratch (id) VALUES ('a')")
 		return err
 	})
-	if !errors.Is(err, db.ErrUnavailable) {
-		t.Errorf("got %v", err)
+	if !errors.Is(err, db.ErrReadOnly) || !errors.Is(err, db.ErrUnavailable) {
+		t.Errorf("got %v, want %v", err, db.ErrReadOnly)
 	}
 }
 
