@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -58,9 +60,10 @@ type script struct {
 // life is one run, and what a correct service may do with it.
 type life struct {
 	*Service
-	principal *access.Principal
-	runID     string
-	clock     time.Time
+	toolServer *toolServer
+	principal  *access.Principal
+	runID      string
+	clock      time.Time
 
 	mu       sync.Mutex
 	script   script
@@ -94,11 +97,10 @@ func TestRunSurvivesCrashesDecisionsAndTimeoutsInAnyOrder(t *testing.T) {
 		s.Log, s.logDelay = newLog(t, d, d, nil), 0
 		s.complete = func(ctx context.Context, c gateway.Call) (*gateway.Response, error) { return l.complete(ctx, c) }
 		s.outcomes = db.NewQueue(s.group, true, func(ctx context.Context, tx *db.Tx, list []*outcome) error { return l.writeCheckpoint(ctx, tx, list) })
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { l.serveTool(r) }))
-		t.Cleanup(server.Close)
+		server := newToolServer(t, func(r *http.Request) { l.serveTool(r) })
 		principal := newKey(t, d)
 		rapid.Check(t, func(rt *rapid.T) {
-			l = &life{Service: s, principal: principal, clock: time.Now(), effects: map[string]int{}, approved: map[string]int{}, denied: map[string]bool{},
+			l = &life{Service: s, toolServer: server, principal: principal, clock: time.Now(), effects: map[string]int{}, approved: map[string]int{}, denied: map[string]bool{},
 				interrupted: map[string]bool{}}
 			l.create(rt, server.URL)
 			rt.Repeat(map[string]func(*rapid.T){
@@ -212,6 +214,9 @@ func (l *life) turn(rt *rapid.T, r *Run, s script) {
 		o, err = l.runTurn(ctx, &copied)
 	}()
 	<-done
+	if ctx.Err() != nil {
+		l.toolServer.drain(rt)
+	}
 	switch {
 	case l.crashed || s.interruption == crashBeforeOutcome:
 		l.noteInterrupted(rt)
@@ -381,18 +386,56 @@ func (l *life) checkModelCheckpoint(requestID string, judging bool) {
 	}
 }
 
-// serveTool is the server of the HTTP tools.
+// toolServer is the server of the HTTP tools.
+type toolServer struct {
+	*httptest.Server
+	open sync.WaitGroup // connections
+}
+
+// drainPath is a path that isn't a tool's.
+const drainPath = "/drain"
+
+func newToolServer(t *testing.T, serve func(*http.Request)) *toolServer {
+	t.Helper()
+	s := &toolServer{}
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != drainPath {
+			serve(r)
+		}
+	}))
+	s.Config.SetKeepAlivesEnabled(false)
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			s.open.Add(1)
+		case http.StateClosed:
+			s.open.Done()
+		}
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	return s
+}
+
+// drain waits for the requests of an interrupted turn. Its client doesn't, and on a busy
+// machine they would arrive in a later turn. The server accepts connections in order, so
+// it has those of the turn when it responds.
+func (s *toolServer) drain(rt *rapid.T) {
+	res, err := http.Get(s.URL + drainPath)
+	if err != nil {
+		rt.Fatal(err)
+	}
+	res.Body.Close()
+	s.open.Wait()
+}
+
+// serveTool is a request to a tool.
 func (l *life) serveTool(r *http.Request) {
 	id := strings.TrimPrefix(r.Header.Get("Idempotency-Key"), l.runID+":")
 	var status CallStatus
 	var tool string
 	err := l.DB.QueryRow(context.Background(), "SELECT status, tool FROM agent_calls WHERE run_id = $1 AND id = $2", l.runID, id).Scan((*string)(&status), &tool)
-	l.mu.Lock()
-	// The request of a node that crashed, or was stopped, can arrive when its call has
-	// already been recovered.
-	late := l.interrupted[id]
-	l.mu.Unlock()
-	if err != nil || status != callStarted && !late {
+	if err != nil || status != callStarted {
 		l.problem("tool %s was called without a checkpoint: %s is %q (%v)", tool, id, status, err)
 	}
 	l.mu.Lock()
@@ -401,7 +444,7 @@ func (l *life) serveTool(r *http.Request) {
 	if tool == "pay" {
 		allowed++ // needs no approval at first
 	}
-	if tool != "look" && l.effects[id] > allowed || l.denied[id] && !late {
+	if tool != "look" && l.effects[id] > allowed || l.denied[id] {
 		l.problems = append(l.problems, fmt.Sprintf("%s was called %d times with %d approvals (denied: %t)", tool, l.effects[id], l.approved[id], l.denied[id]))
 	}
 	s := l.script
@@ -427,8 +470,17 @@ func (l *life) passTime(rt *rapid.T) {
 	}
 }
 
-// recoverLog settles the requests of crashed nodes as the log's recovery does.
+// recoverLog settles the requests of crashed nodes as the log's recovery does. A node
+// that still writes its own isn't dead.
 func (l *life) recoverLog(rt *rapid.T) {
+	l.Service.mu.Lock()
+	unlogged := slices.Collect(maps.Values(l.unlogged))
+	l.Service.mu.Unlock()
+	for _, r := range unlogged {
+		if err := r.Settled(time.Minute); err != nil {
+			rt.Fatal(err)
+		}
+	}
 	l.exec(rt, "UPDATE requests SET settled = TRUE, status = 500, credits = reserved, usage_source = 'recovered' WHERE NOT settled AND path = $1", "/v1/agents/runs/"+l.runID)
 }
 
