@@ -72,9 +72,10 @@ chaos: setup withpostgres ## run the long form of the crash tests
 .PHONY: chaos-ha
 chaos-ha: ## fail over a Patroni cluster under load (needs Debian packages; TURNPIKE_HA_ROUNDS=1 is the short form)
 	@scripts/setup.sh ha
-	go build -C test/chaos/s3 -o $(CURDIR)/bin/versitygw github.com/versity/versitygw/cmd/versitygw
+	go build -C test/chaos/servers -o $(CURDIR)/bin/versitygw github.com/versity/versitygw/cmd/versitygw
+	go build -C test/chaos/servers -o $(CURDIR)/bin/toxiproxy github.com/Shopify/toxiproxy/v2/cmd/server
 	go vet -tags chaosha ./test/chaos
-	TURNPIKE_TEST_S3=$(CURDIR)/bin/versitygw go test -vet=off -tags chaosha -count=1 -v -timeout $(CHAOS_HA_TIMEOUT) -run '^TestHighAvailability$$' $(ARGS) ./test/chaos
+	TURNPIKE_TEST_SERVERS=$(CURDIR)/bin go test -vet=off -tags chaosha -count=1 -v -timeout $(CHAOS_HA_TIMEOUT) -run '^TestHighAvailability$$' $(ARGS) ./test/chaos
 
 bench: ## measure speed and memory, as docs/benchmarks.md reports them
 	go run ./test/bench $(ARGS)
@@ -82,7 +83,7 @@ bench: ## measure speed and memory, as docs/benchmarks.md reports them
 lint: ## gofmt, vet, staticcheck and our own rules; govulncheck where its database can be reached
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; }
 	go build -o bin/lint ./test/lint
-	go vet -vettool=$(CURDIR)/bin/lint -tags browser,docs ./...
+	go vet -vettool=$(CURDIR)/bin/lint -tags browser,docs,chaosha ./...
 	@scripts/vulncheck.sh
 
 prose: ## check the wording of docs, comments, messages, templates and openapi.yaml (ARGS=-v lists findings and warnings)

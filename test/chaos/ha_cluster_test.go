@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -37,14 +39,20 @@ type haCluster struct {
 	haproxy int // port
 }
 
-// haMember is one PostgreSQL server and its Patroni, which reaches etcd through a
-// network that can be cut.
+// haMember is one PostgreSQL server and its Patroni. All others reach them through
+// links that can be cut, and so does Patroni reach etcd.
 type haMember struct {
 	name      string
-	port, api int
-	etcd      *network
+	port, api int // without a link
 	patroni   *osexec.Cmd
+
+	etcd        *link
+	replication *link // from the standbys
+	clients     *link
+	checks      *link // of HAProxy and the other members
 }
+
+func (m *haMember) links() []*link { return []*link{m.etcd, m.replication, m.clients, m.checks} }
 
 // startHA starts the cluster and returns when all members replicate.
 func startHA(t *testing.T) *haCluster {
@@ -79,11 +87,14 @@ func startHA(t *testing.T) *haCluster {
 		"--listen-client-urls="+etcd, "--advertise-client-urls="+etcd,
 		fmt.Sprintf("--listen-peer-urls=http://127.0.0.1:%d", peer), fmt.Sprintf("--initial-advertise-peer-urls=http://127.0.0.1:%d", peer),
 		fmt.Sprintf("--initial-cluster=etcd=http://127.0.0.1:%d", peer))
+	proxy := c.startToxiproxy(t)
 	for i := range c.members {
 		m := &haMember{name: fmt.Sprintf("pg%d", i+1), port: haPort(t), api: haPort(t)}
-		var reached string
-		m.etcd, reached = newNetwork(t, etcd)
-		c.write(t, m.name+".yaml", c.patroniConfig(m, strings.TrimPrefix(reached, "http://")))
+		server := fmt.Sprintf("127.0.0.1:%d", m.port)
+		m.etcd = proxy.link(t, m.name+"-etcd", strings.TrimPrefix(etcd, "http://"))
+		m.replication, m.clients = proxy.link(t, m.name+"-replication", server), proxy.link(t, m.name+"-clients", server)
+		m.checks = proxy.link(t, m.name+"-checks", fmt.Sprintf("127.0.0.1:%d", m.api))
+		c.write(t, m.name+".yaml", c.patroniConfig(m))
 		c.members[i] = m
 		c.startPatroni(t, m)
 	}
@@ -98,12 +109,22 @@ func startHA(t *testing.T) *haCluster {
 		"listen primary\n bind 127.0.0.1:%d\n option httpchk OPTIONS /primary\n http-check expect status 200\n"+
 		" default-server inter 1s fall 2 rise 1 on-marked-down shutdown-sessions\n", c.haproxy)
 	for _, m := range c.members {
-		config += fmt.Sprintf(" server %s 127.0.0.1:%d check port %d\n", m.name, m.port, m.api)
+		config += fmt.Sprintf(" server %s %s check addr 127.0.0.1 port %s\n", m.name, m.clients.address, strings.TrimPrefix(m.checks.address, "127.0.0.1:"))
 	}
 	c.write(t, "haproxy.cfg", config)
 	c.start(t, "haproxy", "haproxy", "-db", "-f", filepath.Join(c.dir, "haproxy.cfg"))
 	c.waitUntilHealthy(t)
 	return c
+}
+
+// haServer returns the path of a server from test/chaos/servers.
+func haServer(t *testing.T, name string) string {
+	t.Helper()
+	dir := os.Getenv("TURNPIKE_TEST_SERVERS")
+	if dir == "" {
+		t.Fatal("TURNPIKE_TEST_SERVERS must be the directory of versitygw and toxiproxy; run: make chaos-ha")
+	}
+	return filepath.Join(dir, name)
 }
 
 func lookUpPostgres(t *testing.T) *syscall.Credential {
@@ -120,11 +141,17 @@ func lookUpPostgres(t *testing.T) *syscall.Credential {
 	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 }
 
-// haPort returns a port below the range of ephemeral ports.
+var haPorts = func() *atomic.Int64 {
+	var last atomic.Int64
+	last.Store(10_000 + rand.Int64N(15_000))
+	return &last
+}()
+
+// haPort returns another free port with each call, below the range of ephemeral ports.
 func haPort(t *testing.T) int {
 	t.Helper()
 	for range 100 {
-		port := 10000 + int(time.Now().UnixNano()/1000)%5000
+		port := int(haPorts.Add(1))
 		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
 			_ = l.Close()
 			return port
@@ -173,14 +200,14 @@ func (c *haCluster) startPatroni(t *testing.T, m *haMember) {
 	m.patroni = c.start(t, m.name, "patroni", filepath.Join(c.dir, m.name+".yaml"))
 }
 
-// patroniConfig has shorter intervals than Patroni's defaults (ttl 30, loop_wait
-// 10). Without fsync, killed processes lose nothing.
-func (c *haCluster) patroniConfig(m *haMember, etcd string) string {
+// patroniConfig has shorter intervals than the defaults of Patroni (ttl 30, loop_wait
+// 10) and PostgreSQL (wal_sender_timeout 60s). Without fsync, killed processes lose nothing.
+func (c *haCluster) patroniConfig(m *haMember) string {
 	return fmt.Sprintf(`
 scope: turnpike
 name: %[1]s
-restapi: {listen: "127.0.0.1:%[3]d", connect_address: "127.0.0.1:%[3]d"}
-etcd3: {hosts: "%[4]s", use_proxies: true} # no discovery, which would bypass the network
+restapi: {listen: "127.0.0.1:%[3]d", connect_address: "%[8]s"}
+etcd3: {hosts: "%[4]s", use_proxies: true} # no discovery, which would bypass the link
 bootstrap:
   dcs:
     ttl: 20
@@ -189,12 +216,13 @@ bootstrap:
     synchronous_mode: true
     postgresql:
       use_pg_rewind: true
-      parameters: {max_connections: 200, shared_buffers: 32MB, wal_keep_size: 1GB, fsync: "off", wal_log_hints: "on"}
+      parameters: {max_connections: 200, shared_buffers: 32MB, wal_keep_size: 1GB, fsync: "off", wal_log_hints: "on",
+        wal_sender_timeout: 10s, wal_receiver_timeout: 10s}
   initdb: [{encoding: UTF8}, {locale: C}]
   pg_hba: ["host all all 127.0.0.1/32 trust", "host replication all 127.0.0.1/32 trust"]
 postgresql:
   listen: "127.0.0.1:%[2]d"
-  connect_address: "127.0.0.1:%[2]d"
+  connect_address: "%[7]s"
   data_dir: %[5]s/%[1]s
   bin_dir: %[6]s
   pgpass: %[5]s/%[1]s.pgpass
@@ -203,7 +231,7 @@ postgresql:
     superuser: {username: postgres, password: test}
     replication: {username: replicator, password: test}
     rewind: {username: rewinder, password: test}
-`, m.name, m.port, m.api, etcd, c.dir, c.bin)
+`, m.name, m.port, m.api, m.etcd.address, c.dir, c.bin, m.replication.address, m.checks.address)
 }
 
 // url returns the address of the primary through HAProxy.
@@ -215,7 +243,7 @@ func (c *haCluster) url() string {
 func (c *haCluster) multiHost() string {
 	var hosts []string
 	for _, m := range c.members {
-		hosts = append(hosts, fmt.Sprintf("127.0.0.1:%d", m.port))
+		hosts = append(hosts, m.clients.address)
 	}
 	return "postgres://postgres@" + strings.Join(hosts, ",") + "/postgres?sslmode=disable&target_session_attrs=read-write"
 }

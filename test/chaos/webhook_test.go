@@ -43,7 +43,9 @@ type webhookFixture struct {
 
 	arrivals atomic.Int64
 	watch    atomic.Pointer[func(n int64)] // called with each arrival before the response
-	stored   atomic.Int64                  // events whose commit was acknowledged
+
+	mu           sync.Mutex
+	acknowledged []string // IDs of events whose commit was acknowledged
 }
 
 // newWebhookFixture needs a database that a server has initialized.
@@ -220,13 +222,32 @@ func (c *webhookFixture) publish(ctx context.Context, kind events.Type, n int) (
 			return nil
 		})
 		if err == nil {
-			c.stored.Add(int64(n))
+			c.acknowledge(list)
 			return list, nil
 		}
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
 			return nil, err
+		}
+	}
+}
+
+func (c *webhookFixture) acknowledge(list []*events.Event) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range list {
+		c.acknowledged = append(c.acknowledged, e.ID)
+	}
+}
+
+// checkStored checks that every acknowledged event is stored.
+func (c *webhookFixture) checkStored(wrong *failures, all map[string]stored) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range c.acknowledged {
+		if _, found := all[id]; !found {
+			wrong.add("%s was acknowledged, but isn't stored", id)
 		}
 	}
 }
@@ -378,9 +399,7 @@ func (c *webhookFixture) check(t *testing.T, url string) (repeats []repeat) {
 	wrong := &failures{t: t}
 	defer wrong.done()
 	truth := c.storedEvents(t)
-	if len(truth) < int(c.stored.Load()) {
-		wrong.add("got %d stored events, want at least the %d that were acknowledged", len(truth), c.stored.Load())
-	}
+	c.checkStored(wrong, truth)
 	attempts := c.attempts(t)
 	for _, b := range c.inboxes {
 		var endpoint struct {
