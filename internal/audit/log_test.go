@@ -237,7 +237,7 @@ func TestRetryWaitsForTheWriteInDoubt(t *testing.T) {
 		done <- d.Write(t.Context(), func(tx *db.Tx) error {
 			_, err := insertRequests.Write(t.Context(), tx, [][]any{e.appendRow(nil, l.node.ID)})
 			close(inserted)
-			time.Sleep(200 * time.Millisecond)
+			dbtest.AwaitBlocked(t, d, tx)
 			return err
 		})
 	}()

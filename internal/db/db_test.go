@@ -490,32 +490,27 @@ func TestAMigrationHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	d := dbtest.Open(t, dbtest.Address(t, "postgres"))
 	undoMigrations(t, d, 22) // this one changes the table of workspaces
-	reading, done, migrated := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	go func() {
-		_ = d.Write(t.Context(), func(tx *db.Tx) error {
-			var n int64
-			err := tx.QueryRow(t.Context(), "SELECT count(*) FROM workspaces").Scan(&n)
-			close(reading)
-			<-done
+	migrated := make(chan error, 1)
+	var n int64
+	err := d.Write(t.Context(), func(tx *db.Tx) error {
+		if err := tx.QueryRow(t.Context(), "SELECT count(*) FROM workspaces").Scan(&n); err != nil {
 			return err
-		})
-	}()
-	<-reading
-	go func() {
-		_, err := d.Migrate(t.Context())
-		migrated <- err
-	}()
-	for begun := time.Now(); time.Since(begun) < 3*time.Second; time.Sleep(10 * time.Millisecond) {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		var n int64
-		err := d.QueryRow(ctx, "SELECT count(*) FROM workspaces").Scan(&n)
-		cancel()
-		if err != nil {
-			t.Error(err)
-			break // the reader and the migration are to end
 		}
+		go func() {
+			_, err := d.Migrate(t.Context())
+			migrated <- err
+		}()
+		for range 2 { // it gives up, and tries again
+			dbtest.AwaitBlocked(t, d, tx)
+			if err := d.QueryRow(t.Context(), "SELECT count(*) FROM workspaces").Scan(&n); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
-	close(done)
 	if err := <-migrated; err != nil {
 		t.Error(err)
 	}

@@ -3,7 +3,6 @@ package limits
 import (
 	"flag"
 	"os"
-	"slices"
 	"testing"
 	"time"
 
@@ -16,11 +15,7 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("rapid.checks", "1000"); err != nil {
 		panic(err)
 	}
-	code := m.Run()
-	for _, cleanup := range slices.Backward(databases.cleanups) {
-		cleanup()
-	}
-	os.Exit(code)
+	os.Exit(m.Run())
 }
 
 const second = int64(time.Second)

@@ -1,7 +1,6 @@
 package limits
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -25,56 +24,6 @@ func newClock() *clock {
 
 func (c *clock) now() time.Time          { return time.Unix(0, c.nanos.Load()) }
 func (c *clock) advance(d time.Duration) { c.nanos.Add(int64(d)) }
-
-// databases are lent to one test after the other, because creating one takes half a second.
-var databases struct {
-	sync.Mutex
-	free     []*db.DB
-	cleanups []func()
-}
-
-// untilExit keeps a database open after its first test.
-type untilExit struct{ testing.TB }
-
-func (untilExit) Cleanup(cleanup func()) { databases.cleanups = append(databases.cleanups, cleanup) }
-
-// postgres returns a database without limits that no other test uses meanwhile.
-func postgres(t *testing.T) (d *db.DB) {
-	t.Helper()
-	databases.Lock()
-	defer databases.Unlock()
-	if n := len(databases.free); n > 0 {
-		d, databases.free = databases.free[n-1], databases.free[:n-1]
-	} else {
-		d = dbtest.Open(untilExit{t}, dbtest.Address(untilExit{t}, "postgres"))
-	}
-	t.Cleanup(func() {
-		err := d.Write(context.Background(), func(tx *db.Tx) error {
-			_, err := tx.Exec(context.Background(), "TRUNCATE limit_rates, limit_places, limit_nodes")
-			return err
-		})
-		if err != nil {
-			t.Error(err)
-		}
-		databases.Lock()
-		defer databases.Unlock()
-		databases.free = append(databases.free, d)
-	})
-	return d
-}
-
-// each runs a test with each engine.
-func each(t *testing.T, fn func(t *testing.T, d *db.DB)) {
-	t.Helper()
-	t.Run("sqlite", func(t *testing.T) {
-		t.Parallel()
-		fn(t, dbtest.Open(t, dbtest.Address(t, "sqlite")))
-	})
-	t.Run("postgres", func(t *testing.T) {
-		t.Parallel()
-		fn(t, postgres(t))
-	})
-}
 
 // refused returns the refusal, and fails the test if the request was admitted.
 func refused(t *testing.T, ticket *Ticket, err error) *Refusal {
@@ -109,7 +58,7 @@ func node(t *testing.T, d *db.DB, c *clock, name string) *Limiter {
 
 func TestRefusedRequestTakesNothing(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		c := newClock()
 		l := node(t, d, c, "a")
 		limits := Limits{RequestsPerMinute: 3, TokensPerMinute: 100, InFlight: 2}
@@ -151,7 +100,7 @@ func TestRefusedRequestTakesNothing(t *testing.T) {
 
 func TestEndFreesASlotOnlyOnce(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		c := newClock()
 		l := node(t, d, c, "a")
 		ticket, err := l.Begin("key", Limits{InFlight: 2}, 0, c.now())
@@ -168,7 +117,7 @@ func TestEndFreesASlotOnlyOnce(t *testing.T) {
 
 func TestAdjustCorrectsTheChargedTokens(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		c := newClock()
 		l := node(t, d, c, "a")
 		limits := Limits{TokensPerMinute: 6000}
@@ -214,7 +163,7 @@ func TestAdjustCorrectsTheChargedTokens(t *testing.T) {
 
 func TestConcurrentRequestsGetExactlyTheLimit(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		c := newClock()
 		l := node(t, d, c, "a")
 		var in, most, calls atomic.Int64
@@ -302,7 +251,7 @@ func TestHeadersReportLimitsAndRetryAfter(t *testing.T) {
 
 func TestIdleIDsAreDroppedFromMemory(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		c := newClock()
 		l := node(t, d, c, "a")
 		limits := Limits{RequestsPerMinute: 10, TokensPerMinute: 1000, InFlight: 10}

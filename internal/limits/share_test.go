@@ -42,7 +42,7 @@ func newCluster(t *testing.T, n int) *cluster {
 	t.Helper()
 	c := &cluster{t: t}
 	c.nanos.Store(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano())
-	c.db = postgres(t)
+	c.db = dbtest.Open(t, dbtest.Address(t, "postgres"))
 	for i := range n {
 		c.nodes = append(c.nodes, node(t, c.db, &c.clock, fmt.Sprint("node_", i)))
 	}
@@ -502,7 +502,7 @@ func TestMostRequestsDoNotAskTheStore(t *testing.T) {
 
 func TestUnusedRowsArePurged(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		c := newClock()
 		l := newLocal(c.now)
 		l.store = newStore(d, "a") // on both engines, since the SQL is the same

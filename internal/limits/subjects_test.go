@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
 )
 
 // admissible counts how many more requests an ID is given at the moment.
@@ -24,7 +25,7 @@ func admissible(l *Limiter, c *clock, id string, limits Limits) (n int64) {
 
 func TestRefusalNamesTheSubjectAndTakesNothing(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		c := newClock()
 		l := node(t, d, c, "a")
 		key := Subject{"key", Limits{RequestsPerMinute: 10, TokensPerMinute: 1000, InFlight: 5}}
@@ -75,7 +76,7 @@ func TestRefusalNamesTheSubjectAndTakesNothing(t *testing.T) {
 
 func TestAdjustReachesEverySubject(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		c := newClock()
 		l := node(t, d, c, "a")
 		child := Subject{"child", Limits{TokensPerMinute: 6000}}
@@ -116,7 +117,7 @@ func TestUndoReturnsEverythingTaken(t *testing.T) {
 	for _, limit := range []int64{20, 10_000} { // without and with chunks
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {
 			t.Parallel()
-			each(t, func(t *testing.T, d *db.DB) {
+			dbtest.Each(t, func(t *testing.T, d *db.DB) {
 				c := newClock()
 				l := node(t, d, c, "a")
 				limits := Limits{RequestsPerMinute: limit, TokensPerMinute: 100 * limit, InFlight: 100}
@@ -147,7 +148,7 @@ func TestUndoReturnsEverythingTaken(t *testing.T) {
 // their keys what they had.
 func TestWorkspaceRefusalsTakeNothingFromKeys(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, d *db.DB) {
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		c := newClock()
 		l := node(t, d, c, "a")
 		key, workspace := Limits{RequestsPerMinute: 100, InFlight: 100}, Limits{RequestsPerMinute: 300, InFlight: 1000}

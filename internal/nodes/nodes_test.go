@@ -217,17 +217,7 @@ func TestEvictionWaitsForTransactionsOfTheNode(t *testing.T) {
 			_, err := steady.EvictStale(t.Context())
 			evicted <- err
 		}()
-		// The eviction waits for a lock of this transaction.
-		for waiting := 0; waiting == 0; {
-			err := d.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'DELETE FROM nodes%'").Scan(&waiting)
-			if err != nil {
-				return err
-			}
-			if len(evicted) > 0 {
-				t.Error("evicted during its transaction")
-				return nil
-			}
-		}
+		dbtest.AwaitBlocked(t, d, tx)
 		if !isMember(t, slow) {
 			t.Error("not a member during its transaction")
 		}

@@ -721,22 +721,13 @@ func TestTransferLocksBalancesInLedgerOrder(t *testing.T) {
 			if _, err := lockBalance(t.Context(), tx, accountMonth{key, period}); err != nil {
 				return err
 			}
-			var holder int
-			if err := tx.QueryRow(t.Context(), "SELECT pg_backend_pid()").Scan(&holder); err != nil {
-				return err
-			}
 			go func() {
 				ended <- d.Write(t.Context(), func(tx *db.Tx) error {
 					r.TransferToJob(tx, "job_1")
 					return nil
 				})
 			}()
-			for waits, until := 0, time.Now().Add(time.Minute); waits == 0; {
-				if err := d.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE $1 = ANY(pg_blocking_pids(pid))", holder).Scan(&waits); err != nil || time.Now().After(until) {
-					t.Errorf("nobody waits for the key's line (%v)", err)
-					return err
-				}
-			}
+			dbtest.AwaitBlocked(t, d, tx)
 			var settled int64
 			busy = d.Write(t.Context(), func(tx *db.Tx) error {
 				return tx.QueryRow(t.Context(), "SELECT settled FROM spend WHERE level = $1 AND account_id = $2 AND period = $3 FOR UPDATE NOWAIT",

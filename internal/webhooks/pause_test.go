@@ -194,19 +194,10 @@ func TestDeliveredDuringPauseStaysSucceeded(t *testing.T) {
 				if _, err := tx.Exec(t.Context(), "UPDATE deliveries SET status = 'succeeded', due_at = NULL WHERE id = $1", list[0]); err != nil {
 					return err
 				}
-				var holder int
-				if err := tx.QueryRow(t.Context(), "SELECT pg_backend_pid()").Scan(&holder); err != nil {
-					return err
-				}
 				go func() {
 					ended <- d.Write(t.Context(), func(tx *db.Tx) error { return change(b, tx) })
 				}()
-				for waits, until := 0, time.Now().Add(time.Minute); waits == 0; {
-					if err := d.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE $1 = ANY(pg_blocking_pids(pid))", holder).Scan(&waits); err != nil || time.Now().After(until) {
-						t.Errorf("the attempt did not finish (%v)", err)
-						return err
-					}
-				}
+				dbtest.AwaitBlocked(t, d, tx)
 				return nil
 			})
 			if err := <-ended; err != nil {

@@ -107,7 +107,7 @@ func TestResumedDeliveriesDoNotExpire(t *testing.T) {
 					return err
 				})
 			}()
-			time.Sleep(300 * time.Millisecond) // until it waits for this transaction
+			dbtest.AwaitBlocked(t, d, tx)
 			return nil
 		})
 		if err := <-expired; err != nil {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -53,6 +54,24 @@ func Open(t testing.TB, address string) *db.DB {
 	return d
 }
 
+// AwaitBlocked waits until another transaction waits for tx, up to a minute. On
+// SQLite it returns immediately: all other writers wait.
+func AwaitBlocked(t testing.TB, d *db.DB, tx *db.Tx) {
+	t.Helper()
+	if d.Engine() == "sqlite" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	holder, err := db.Value[int](tx.QueryRow(ctx, "SELECT pg_backend_pid()"))
+	for waiting := 0; waiting == 0 && err == nil; {
+		waiting, err = db.Value[int](d.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE $1 = ANY(pg_blocking_pids(pid))", holder))
+	}
+	if err != nil {
+		t.Errorf("no transaction waits for this one: %v", err)
+	}
+}
+
 // Address returns the address of a migrated, empty database: a file in the
 // test's directory, or a new database on the test server.
 func Address(t testing.TB, engine string) string {
@@ -72,7 +91,7 @@ func Address(t testing.TB, engine string) string {
 	if err != nil {
 		t.Fatalf("this test needs PostgreSQL: %v", err)
 	}
-	return newDatabase(t, " TEMPLATE "+template+" STRATEGY FILE_COPY")
+	return testURL(t, borrow(t, URL(t), template))
 }
 
 // Empty is Address without the tables.
@@ -81,20 +100,18 @@ func Empty(t testing.TB, engine string) string {
 	if engine == "sqlite" {
 		return sqlitePath(t)
 	}
-	return newDatabase(t, "")
+	server, name := URL(t), "t_"+ids.New("")
+	onServer(t, server, "CREATE DATABASE "+name)
+	t.Cleanup(func() { onServer(t, server, "DROP DATABASE "+name+" WITH (FORCE)") })
+	return testURL(t, name)
 }
 
 func sqlitePath(t testing.TB) string { return filepath.Join(t.TempDir(), "turnpike.db") }
 
-// newDatabase creates a database on the test server and drops it when the test
-// ends.
-func newDatabase(t testing.TB, like string) string {
+// testURL returns the address of a database on the test server.
+func testURL(t testing.TB, name string) string {
 	t.Helper()
-	server := URL(t)
-	name := "t_" + ids.New("")
-	onServer(t, server, "CREATE DATABASE "+name+like)
-	t.Cleanup(func() { onServer(t, server, "DROP DATABASE "+name+" WITH (FORCE)") })
-	u, err := url.Parse(databaseURL(server, name))
+	u, err := url.Parse(databaseURL(URL(t), name))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,8 +31,12 @@ var sqliteTemplate = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile(path)
 })
 
-// templateLock keeps processes that share a server from creating two templates.
-const templateLock = 7_260_115
+const (
+	// templateLock keeps processes that share a server from creating two templates.
+	templateLock = 7_260_115
+	// spareLock keeps them from taking the same spare database.
+	spareLock = 7_260_116
+)
 
 // postgresTemplate returns the name of a migrated database on the test server.
 // A long-lived server may have templates of other versions.
@@ -41,7 +45,7 @@ var postgresTemplate = sync.OnceValues(func() (name string, err error) {
 	if err != nil {
 		return "", err
 	}
-	name = "turnpike_template_" + db.Fingerprint()
+	name = "turnpike_template_" + version()
 	ctx := context.Background()
 	conn, err := pgx.Connect(ctx, server)
 	if err != nil {
@@ -62,6 +66,9 @@ var postgresTemplate = sync.OnceValues(func() (name string, err error) {
 		return "", err
 	}
 	if err := migrate(databaseURL(server, draft)); err != nil {
+		return "", err
+	}
+	if err := markSchema(ctx, databaseURL(server, draft), draft); err != nil {
 		return "", err
 	}
 	_, err = conn.Exec(ctx, "ALTER DATABASE "+draft+" RENAME TO "+name)
