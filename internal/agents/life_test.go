@@ -282,15 +282,16 @@ func (l *life) totalEffects() (n int) {
 func (l *life) write(rt *rapid.T, list ...*outcome) {
 	before := l.load(rt)
 	var late, current []*outcome
+	taken := slices.ContainsFunc(list, func(o *outcome) bool { return o.turn == before.Turn })
 	for _, o := range l.frozen {
-		if o.turn == before.Turn {
+		if o.turn == before.Turn && !taken {
 			current = append(current, o)
 		} else {
 			late = append(late, o)
 		}
 	}
 	l.frozen = current
-	batch := append(slices.Clone(late), list...)
+	batch := append(slices.Clone(list), late...)
 	if len(batch) == 0 {
 		return
 	}
