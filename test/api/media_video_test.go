@@ -238,7 +238,7 @@ func TestCanceledVideoFailsAndIsFree(t *testing.T) {
 }
 
 func TestRenderOfADeletedVideoIsStopped(t *testing.T) {
-	eachMedia(t, sqlite, nil, func(t *testing.T, s *mediaClient) {
+	eachMedia(t, both, nil, func(t *testing.T, s *mediaClient) {
 		path := s.createJob(t, videos, videoBody("[gate g] [polls 99] a ship"))
 		s.Eventually(t, func() bool { return s.provider.count("POST /videos", "") == 1 })
 		s.post(t, path+"/cancel", nil)

@@ -147,7 +147,7 @@ func (c *client) pinned(t *testing.T, project string) *client {
 }
 
 func TestEndpointOfPinnedKeyGetsOnlyEventsOfItsProject(t *testing.T) {
-	eachWebhooks(t, sqlite, nil, func(t *testing.T, c *client) {
+	eachWebhooks(t, both, nil, func(t *testing.T, c *client) {
 		alpha := c.pinned(t, "alpha")
 		before := c.publishIn(t, "alpha")
 		hidden := c.publishIn(t, "beta")

@@ -66,6 +66,28 @@ func TestResponsesAreChargedAndLoggedLikeChats(t *testing.T) {
 	})
 }
 
+func TestErrorsOfResponsesNameTheirFields(t *testing.T) {
+	eachGateway(t, sqlite, nil, func(t *testing.T, m *gatewayClient) {
+		m.openai.Queue(upstreams.OpenAIReply{Status: 400, Param: "messages[1].content"}, upstreams.OpenAIReply{Text: "one two three four five six seven", Cut: 1000})
+		message := map[string]any{"role": "user", "content": "hi"}
+		for _, c := range []struct {
+			input any
+			param string
+		}{{[]any{}, "input"}, {[]any{message, message}, "input[1].content"}} {
+			if r := m.respond(t, map[string]any{"model": "small", "input": c.input}); r.Status != 400 || r.Text("error.param") != c.param {
+				t.Errorf("got %s, want an error in %s", r.Body, c.param)
+			}
+		}
+		r := m.respond(t, map[string]any{"model": "small", "input": "hi", "stream": true}).Want(t, 200, "")
+		list := chunks(r)
+		last := list[len(list)-1]
+		e := m.entry(t, r)
+		if last.Text("type") != "response.failed" || last.Text("response.error.code") != "upstream_error" || e.Text("error_code") != "upstream_error" || e.Text("usage_source") != "partial" {
+			t.Errorf("the broken stream ends with %s and log entry %s", last.Body, e.Body)
+		}
+	})
+}
+
 func TestResponsesCallToolsAndAcceptResults(t *testing.T) {
 	eachGateway(t, sqlite, nil, func(t *testing.T, m *gatewayClient) {
 		call := upstreams.OpenAIReply{Calls: []upstreams.OpenAICall{{ID: "call_7", Name: "get_weather", Arguments: `{"city":"Oslo"}`}}, Usage: &upstreams.OpenAIUsage{Input: 20, Output: 5}}

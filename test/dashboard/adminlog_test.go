@@ -26,7 +26,7 @@ func act(t *testing.T, s *harness.Server, by string, a audit.Action, detail any)
 
 func TestAdminLogShowsActorActionAndTarget(t *testing.T) {
 	t.Parallel()
-	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		owner := member(t, s, w, accounts.Owner)
 		viewer := member(t, s, w, accounts.Viewer)

@@ -133,7 +133,7 @@ func TestBackButtonDoesNotRestoreOldFilters(t *testing.T) {
 
 func TestRequestFiltersAreKeptInEveryLink(t *testing.T) {
 	t.Parallel()
-	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		b := member(t, s, w, accounts.Viewer)
 		_, one := s.Key(t, w, accounts.Live)

@@ -59,7 +59,7 @@ func rollUp(t *testing.T, s *harness.Server, w *accounts.Workspace, env accounts
 
 func TestUsageCountsRequests(t *testing.T) {
 	t.Parallel()
-	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		b := member(t, s, w, accounts.Viewer)
 		b.get(t, b.in(accounts.Test, "usage")).shows(t, "No data for this period", "UTC")

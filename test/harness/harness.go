@@ -13,11 +13,15 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/keyring"
+	"turnpike/internal/people"
 	"turnpike/test/fakes/contract"
 )
 
 // MasterKey is the test servers' master key.
 const MasterKey = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
+
+// Signing in shouldn't take most of a test. The tests of people check the real cost.
+func init() { people.DefaultCost = people.Cost{Memory: 64, Passes: 1, Lanes: 1} }
 
 // Server is a running server, with direct access to its database.
 type Server struct {
