@@ -36,6 +36,9 @@ func TestMissingWorkspaceErrorNamesAFew(t *testing.T) {
 				t.Errorf("%d workspaces: got %v", c.count, err)
 			}
 		}
+		if w, err := FindWorkspace(t.Context(), d, "w3"); err != nil || w.Name != "w3" {
+			t.Errorf("by name: got %+v (%v)", w, err)
+		}
 	})
 }
 

@@ -54,11 +54,11 @@ func evict(t *testing.T, by *Node) int64 {
 
 func isMember(t *testing.T, n *Node) bool {
 	t.Helper()
-	ids, err := Members(t.Context(), n.db)
+	list, err := List(t.Context(), n.db)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.Contains(ids, n.ID)
+	return slices.ContainsFunc(list, func(d Description) bool { return d.ID == n.ID })
 }
 
 func postgres(t *testing.T) *db.DB {

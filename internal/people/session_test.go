@@ -82,10 +82,11 @@ func TestLookUpDoesNotExtendASession(t *testing.T) {
 	each(t, func(t *testing.T, w *fixture) {
 		w.member("ada@example.com", accounts.Owner)
 		in := w.login("ada@example.com")
+		w.write(func(tx *db.Tx) error { return w.SetName(t.Context(), tx, in.Session, "Ada L.", browser) })
 		for range 12 {
 			w.advance(time.Hour - time.Second)
 			s, err := w.LookUpSession(t.Context(), w.db, in.Token)
-			if err != nil || s.ID != in.Session.ID || s.Person.Email != "ada@example.com" {
+			if err != nil || s.ID != in.Session.ID || s.Person.Email != "ada@example.com" || s.Person.Name != "Ada L." {
 				t.Fatal(s, err)
 			}
 		}

@@ -166,7 +166,7 @@ func TestDeliveriesAreFilteredByQuery(t *testing.T) {
 		b.deliveries(t, "?endpoint=wh_01h455vb4pex5vsknk084sn02q", 0)
 		b.post(t, second+"/delete", nil).redirectsTo(t, b.in(accounts.Test, "webhooks"))
 		b.deliveries(t, "?endpoint="+second[strings.LastIndexByte(second, '/')+1:], 2)
-	})
+	}, "postgres")
 }
 
 func TestDeliveriesArePaged(t *testing.T) {

@@ -23,11 +23,17 @@ import (
 	"turnpike/webhook"
 )
 
-// withReceiver runs fn with an owner and a receiver that accepts every delivery.
-func withReceiver(t *testing.T, fn func(t *testing.T, b *browser, r *receiver)) {
+// withReceiver runs fn with an owner and a receiver that accepts every delivery, on
+// SQLite and the given engines.
+func withReceiver(t *testing.T, fn func(t *testing.T, b *browser, r *receiver), engines ...string) {
 	t.Helper()
-	s := harness.Start(t, sampledata.Config(t, "sqlite"), harness.NewClock())
-	fn(t, member(t, s, s.Workspace(t, "acme"), accounts.Owner), newReceiver(t, s.Clock))
+	for _, engine := range append(engines, "sqlite") {
+		t.Run(engine, func(t *testing.T) {
+			t.Parallel()
+			s := harness.Start(t, sampledata.Config(t, engine), harness.NewClock())
+			fn(t, member(t, s, s.Workspace(t, "acme"), accounts.Owner), newReceiver(t, s.Clock))
+		})
+	}
 }
 
 // receiver is an HTTP server that records deliveries.
