@@ -17,6 +17,7 @@ const (
 	ModelsRead            Scope = "models:read"
 	ChatCompletionsCreate Scope = "chat.completions:create"
 	ResponsesCreate       Scope = "responses:create"
+	MessagesCreate        Scope = "messages:create"
 	EmbeddingsCreate      Scope = "embeddings:create"
 	ImagesCreate          Scope = "images:create"
 	ImagesRead            Scope = "images:read"
@@ -46,14 +47,14 @@ const (
 const wildcard = "*"
 
 var registry = []Scope{
-	ModelsRead, ChatCompletionsCreate, ResponsesCreate, EmbeddingsCreate, ImagesCreate, ImagesRead,
+	ModelsRead, ChatCompletionsCreate, ResponsesCreate, MessagesCreate, EmbeddingsCreate, ImagesCreate, ImagesRead,
 	VideosCreate, VideosRead, VoiceCreate, VoiceRead, AgentRunsCreate, AgentRunsRead, AgentRunsApprove,
 	WebhooksRead, WebhooksWrite, EventsRead, EventsReplay, ScopedTokensCreate, KeysRead, KeysWrite,
 	ProjectsRead, ProjectsWrite, UsageRead, AuditRead, BillingRead, BillingWrite,
 }
 
 // delegable are the scopes that a scoped token may have.
-var delegable = grantOf(ModelsRead, ChatCompletionsCreate, ResponsesCreate, EmbeddingsCreate, ImagesCreate, ImagesRead,
+var delegable = grantOf(ModelsRead, ChatCompletionsCreate, ResponsesCreate, MessagesCreate, EmbeddingsCreate, ImagesCreate, ImagesRead,
 	VideosCreate, VideosRead, VoiceCreate, VoiceRead, AgentRunsCreate, AgentRunsRead)
 
 // Scopes returns every scope.

@@ -203,10 +203,18 @@ func (c *Call) render(f *fault.Error) []byte {
 	return c.errorJSON(f)
 }
 
-func (c *Call) errorJSON(f *fault.Error) []byte { return ErrorJSON(f, c.ID, c.s.PublicURL) }
+func (c *Call) errorJSON(f *fault.Error) []byte { return ErrorJSONFor(c.R, f, c.ID, c.s.PublicURL) }
 
-// ErrorJSON returns the body of an error response.
-func ErrorJSON(f *fault.Error, requestID, publicURL string) []byte {
+// ErrorJSONFor returns the body of an error response in the format of the request's API.
+func ErrorJSONFor(r *http.Request, f *fault.Error, requestID, publicURL string) []byte {
+	if usesAnthropicFormat(r) {
+		return anthropicErrorJSON(f, requestID, publicURL)
+	}
+	return openAIErrorJSON(f, requestID, publicURL)
+}
+
+// openAIErrorJSON returns the body of an error response in OpenAI's format.
+func openAIErrorJSON(f *fault.Error, requestID, publicURL string) []byte {
 	o := errorObject{Code: f.Code, Type: fault.FamilyOf(f.Code).Type, Message: keyring.Mask(f.Message), RequestID: requestID, Details: f.Details,
 		DocURL: publicURL + docsite.ErrorsPage + "#" + string(f.Code)}
 	if f.Param != "" {

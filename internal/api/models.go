@@ -39,6 +39,9 @@ func (c *Call) model(m *catalog.Model) *modelObject {
 
 // listModels returns all models on one page, as OpenAI does.
 func listModels(ctx context.Context, c *Call) (any, error) {
+	if usesAnthropicFormat(c.R) {
+		return c.listAnthropicModels()
+	}
 	var data []*modelObject
 	for _, name := range c.s.Gateway.RouterValues() {
 		data = append(data, c.routerValue(name))
@@ -56,6 +59,9 @@ func (c *Call) routerValue(name string) *modelObject {
 }
 
 func getModel(ctx context.Context, c *Call) (any, error) {
+	if usesAnthropicFormat(c.R) {
+		return c.getAnthropicModel()
+	}
 	if name := c.R.PathValue("id"); c.s.Gateway.IsRouterValue(name) {
 		return c.routerValue(name), nil
 	}

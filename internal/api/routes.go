@@ -35,6 +35,8 @@ func modelRoutes() []Route {
 	return []Route{
 		{"POST", "/v1/chat/completions", access.ChatCompletionsCreate, createChatCompletion},
 		{"POST", responsesPath, access.ResponsesCreate, createResponse},
+		{"POST", "/v1/messages", access.MessagesCreate, createMessage},
+		{"POST", "/v1/messages/count_tokens", access.MessagesCreate, countMessageTokens},
 		{"POST", "/v1/embeddings", access.EmbeddingsCreate, createEmbeddings},
 		{"POST", "/v1/images/generations", access.ImagesCreate, createImage},
 		{"POST", "/v1/images/edits", access.ImagesCreate, editImage},

@@ -124,6 +124,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, rt Route, kind requestKind) {
 	settings := s.settings.Load()
 	c := &Call{Exchange: web.NewExchange(w, r, settings.TrustedProxies, s.Now()), s: s, Settings: settings, route: rt, kind: kind}
+	if usesAnthropicFormat(r) {
+		w.Header().Set("Request-Id", c.ID) // which Anthropic's SDKs read
+	}
 	defer c.logAccess()
 	defer c.releaseBody()
 	defer c.runDeferred()
@@ -148,7 +151,7 @@ func (c *Call) respond() {
 
 // handleV1 requires a valid key before it looks at the route.
 func (c *Call) handleV1() error {
-	bearer, hasBearer := bearerOf(c.R)
+	bearer, hasBearer, conflict := credential(c.R)
 	c.setCORS(bearer)
 	c.W.Header().Set("Cache-Control", "no-store") // overridden for files
 	if isPreflight(c.R) {
@@ -156,6 +159,9 @@ func (c *Call) handleV1() error {
 		return nil
 	}
 	leaked, err := c.revokeKeysInURL()
+	if err == nil {
+		err = conflict
+	}
 	if err == nil {
 		err = c.authorize(bearer, hasBearer)
 	}
@@ -236,7 +242,10 @@ func retryAfter(wait time.Duration, problem string) error {
 // reauthenticate repeats the checks of the key, for requests that take long. It may
 // have been revoked or restricted meanwhile.
 func (c *Call) reauthenticate() error {
-	bearer, _ := bearerOf(c.R)
+	bearer, _, err := credential(c.R)
+	if err != nil {
+		return err
+	}
 	p, err := c.s.Auth.Authenticate(c.Context(), bearer, c.IP.String())
 	if err != nil {
 		return err
@@ -283,12 +292,4 @@ func headerSize(r *http.Request) int64 {
 		}
 	}
 	return n
-}
-
-func bearerOf(r *http.Request) (value string, ok bool) {
-	scheme, value, found := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !found || !strings.EqualFold(scheme, "Bearer") {
-		return "", false
-	}
-	return strings.TrimSpace(value), true
 }

@@ -107,7 +107,7 @@ func (i *instance) serve(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	if i.hold.rejects(r.URL.Path) {
-		i.serveError(w, errHeld)
+		i.serveError(w, r, errHeld)
 		return true
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
@@ -216,17 +216,17 @@ func (s site) serveEvicted(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte(`{"status":"ok"}`))
 		return
 	}
-	s.serveError(w, errEvicted)
+	s.serveError(w, r, errEvicted)
 }
 
 // serveError sends an error without the help of the API.
-func (s site) serveError(w http.ResponseWriter, f *fault.Error) {
+func (s site) serveError(w http.ResponseWriter, r *http.Request, f *fault.Error) {
 	h := w.Header()
 	id := setHeaders(h)
 	h.Set("Retry-After", strconv.FormatInt(int64(f.RetryAfter.Seconds()), 10))
 	h.Set("Retry-After-Ms", strconv.FormatInt(f.RetryAfter.Milliseconds(), 10))
 	w.WriteHeader(fault.FamilyOf(f.Code).Status)
-	_, _ = w.Write(api.ErrorJSON(f, id, s.URL()))
+	_, _ = w.Write(api.ErrorJSONFor(r, f, id, s.URL()))
 }
 
 func setHeaders(h http.Header) (id string) {

@@ -21,9 +21,10 @@ type Price struct {
 	PerCharacter credits.Micro
 }
 
-// Tokens are the tokens of a call. CachedInput and CacheWrite are part of Input.
+// Tokens are the tokens of a call. CachedInput and CacheWrite are part of Input, and HourWrite is
+// the part of CacheWrite that the provider keeps for an hour.
 type Tokens struct {
-	Input, Output, CachedInput, CacheWrite int64
+	Input, Output, CachedInput, CacheWrite, HourWrite int64
 }
 
 // clamped corrects impossible counts, because providers report them.
@@ -31,6 +32,7 @@ func (t Tokens) clamped() Tokens {
 	t.Input, t.Output = max(t.Input, 0), max(t.Output, 0)
 	t.CachedInput = min(max(t.CachedInput, 0), t.Input)
 	t.CacheWrite = min(max(t.CacheWrite, 0), t.Input-t.CachedInput)
+	t.HourWrite = min(max(t.HourWrite, 0), t.CacheWrite)
 	return t
 }
 
@@ -40,10 +42,20 @@ func (p Price) Cost(u Tokens) credits.Micro {
 	var sum tokenCost
 	sum.add(u.Input-u.CachedInput-u.CacheWrite, p.Input)
 	sum.add(u.CachedInput, p.CachedInput)
-	sum.add(u.CacheWrite, p.CacheWrite)
+	sum.add(u.CacheWrite-u.HourWrite, p.CacheWrite)
+	sum.add(u.HourWrite, p.hourWrite())
 	sum.add(u.Output, p.Output)
 	return sum.perMillion()
 }
+
+// hourWrite returns the rate of input that the provider caches for an hour. Anthropic, the only
+// provider with this choice, charges twice the rate of other input.
+func (p Price) hourWrite() credits.Micro {
+	return max(2*min(p.Input, credits.Max/2), p.CacheWrite)
+}
+
+// HighestHourInput is HighestInput for requests that may write to the cache for an hour.
+func (p Price) HighestHourInput() credits.Micro { return max(p.HighestInput(), p.hourWrite()) }
 
 // HighestInput returns the highest rate of an input token. Reservations use it, because it isn't
 // known yet which tokens the provider has cached.
@@ -51,7 +63,7 @@ func (p Price) HighestInput() credits.Micro {
 	return max(p.Input, p.CachedInput, p.CacheWrite)
 }
 
-// tokenCost is a sum of tokens × price in 128 bits, which four products can't overflow: each is
+// tokenCost is a sum of tokens × price in 128 bits, which five products can't overflow: each is
 // below 2⁶³ × 2⁶⁰.
 type tokenCost struct{ hi, lo uint64 }
 

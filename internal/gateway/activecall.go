@@ -171,7 +171,7 @@ func (a *activeCall) streamOutputLimit() int64 {
 	if a.reservation == nil || a.target.offer.Price.Output == 0 {
 		return 0
 	}
-	rest := max(0, a.reservation.Amount-maxTokenCost(a.target, a.request.maxInput, 0))
+	rest := max(0, a.reservation.Amount-maxTokenCost(a.target, a.request, 0))
 	return 2 * max(1, int64(min(rest, maxTokenCount))*1_000_000/int64(a.target.offer.Price.Output))
 }
 
@@ -180,7 +180,7 @@ const maxTokenCount = 1 << 40
 
 // clampUsage keeps absurd token counts out of the log and its sums.
 func clampUsage(u providers.Usage) providers.Usage {
-	for _, n := range []*int64{&u.InputTokens, &u.OutputTokens, &u.CachedInput, &u.CacheWrite} {
+	for _, n := range []*int64{&u.InputTokens, &u.OutputTokens, &u.CachedInput, &u.CacheWrite, &u.HourWrite} {
 		*n = min(max(0, *n), maxTokenCount)
 	}
 	return u

@@ -34,7 +34,7 @@ func supportsKind(p providers.Provider, kind catalog.Kind) (ok bool) {
 }
 
 func unitsOf(u providers.Usage) catalog.Units {
-	return catalog.Units{Tokens: catalog.Tokens{Input: u.InputTokens, Output: u.OutputTokens, CachedInput: u.CachedInput, CacheWrite: u.CacheWrite},
+	return catalog.Units{Tokens: catalog.Tokens{Input: u.InputTokens, Output: u.OutputTokens, CachedInput: u.CachedInput, CacheWrite: u.CacheWrite, HourWrite: u.HourWrite},
 		Images: u.Images, Characters: u.Characters, Milliseconds: u.Milliseconds}
 }
 

@@ -27,6 +27,8 @@ type request struct {
 	maxInput     int64                           // upper bound of the input tokens
 	maxUnits     catalog.Units                   // upper bound of generated media
 	store        func(ctx context.Context) error // stores the output before it is charged; may be nil
+	messages     *messageFields                  // of a request in Anthropic's format; nil otherwise
+	hourCache    bool                            // it may write to a cache that costs more
 }
 
 type needs struct{ tools, vision, audio, schema bool }

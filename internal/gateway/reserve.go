@@ -42,17 +42,22 @@ func (g *snapshot) maxOutputFor(t target, r *request) int64 {
 	return min(n, maxUnknownOutput)
 }
 
-func maxTokenCost(t target, input, output int64) credits.Micro {
+// maxTokenCost returns the maximum cost of the request's input and of so many output tokens.
+func maxTokenCost(t target, r *request, output int64) credits.Micro {
 	p := t.offer.Price
-	p.Input = p.HighestInput()
-	return p.Cost(catalog.Tokens{Input: input, Output: output})
+	if r.hourCache {
+		p.Input = p.HighestHourInput()
+	} else {
+		p.Input = p.HighestInput()
+	}
+	return p.Cost(catalog.Tokens{Input: r.maxInput, Output: output})
 }
 
 func (g *snapshot) maxCost(t target, r *request) credits.Micro {
 	if r.maxUnits != (catalog.Units{}) {
 		return t.maxUnitCost(r.maxUnits)
 	}
-	return maxTokenCost(t, r.maxInput, r.choices*g.maxOutputFor(t, r))
+	return maxTokenCost(t, r, r.choices*g.maxOutputFor(t, r))
 }
 
 // reserve reserves the maximum cost of the call at the most expensive target, under every
@@ -93,7 +98,7 @@ func minCost(targets []target, r *request, maxCost credits.Micro) (least credits
 		return maxCost
 	}
 	for _, t := range targets {
-		least = max(least, maxTokenCost(t, r.maxInput, r.choices*minOutput))
+		least = max(least, maxTokenCost(t, r, r.choices*minOutput))
 	}
 	return min(least, maxCost)
 }
@@ -129,7 +134,7 @@ func affordableOutput(targets []target, r *request, amount credits.Micro) int64 
 	}
 	least := int64(-1)
 	for _, t := range targets {
-		rest := amount - maxTokenCost(t, r.maxInput, 0)
+		rest := amount - maxTokenCost(t, r, 0)
 		if rest <= 0 {
 			return 0
 		}

@@ -16,6 +16,7 @@ import (
 
 	"turnpike/internal/audit"
 	"turnpike/internal/credits"
+	"turnpike/internal/gateway/messages"
 	"turnpike/internal/openai"
 	"turnpike/internal/providers"
 )
@@ -27,11 +28,12 @@ type Stream struct {
 	outputLimit int64 // output tokens after which the stream is cut; 0 for none
 	native      bool  // the events are those of the Responses API
 
-	lastChunk []byte          // a copy of the provider's, as a template for ours
-	reported  providers.Usage // by the provider
-	settled   bool            // no output was received since the call was settled
-	pending   [][]byte        // our own chunks, to be sent before end
-	end       error           // io.EOF, or why the stream failed; nil while it goes on
+	lastChunk []byte            // a copy of the provider's, as a template for ours
+	reported  providers.Usage   // by the provider
+	settled   bool              // no output was received since the call was settled
+	pending   []providers.Chunk // our own chunks, to be sent before end
+	event     string            // of the last chunk that Next returned
+	end       error             // io.EOF, or why the stream failed; nil while it goes on
 	closed    bool
 }
 
@@ -47,8 +49,8 @@ func (s *Stream) Next() ([]byte, error) {
 	for {
 		if len(s.pending) > 0 {
 			next := s.pending[0]
-			s.pending = s.pending[1:]
-			return next, nil
+			s.pending, s.event = s.pending[1:], next.Event
+			return next.Data, nil
 		}
 		if s.end != nil {
 			return nil, s.end
@@ -65,6 +67,10 @@ func (s *Stream) Next() ([]byte, error) {
 			if s.native { // the event has more than the usage
 				return withResponseCredits(chunk.Data, charged), nil
 			}
+			if s.call.request.messages != nil { // the event has more than the usage
+				s.event = chunk.Event
+				return chunk.Data, nil
+			}
 			if s.call.request.includeUsage {
 				return withCredits(chunk.Data, charged), nil
 			}
@@ -72,11 +78,16 @@ func (s *Stream) Next() ([]byte, error) {
 			s.lastChunk = append(s.lastChunk[:0], chunk.Data...)
 			s.cut()
 		default:
-			s.lastChunk, s.settled = append(s.lastChunk[:0], chunk.Data...), false
+			s.lastChunk = append(s.lastChunk[:0], chunk.Data...)
+			// After the usage of a message only its end follows.
+			s.settled, s.event = s.settled && s.call.request.messages != nil, chunk.Event
 			return chunk.Data, nil
 		}
 	}
 }
+
+// Event returns the name of the event that Next returned last. Only messages have names.
+func (s *Stream) Event() string { return s.event }
 
 func (s *Stream) usage() providers.Usage {
 	u := s.upstream.SoFar()
@@ -110,11 +121,17 @@ func (s *Stream) cut() {
 		return
 	}
 	s.end = io.EOF
+	if s.call.request.messages != nil {
+		u := s.call.request.withEstimatedInput(s.usage())
+		s.pending = append(messages.StopBlock(s.lastChunk), messages.Stop("max_tokens", u)...)
+		s.settleByEstimate()
+		return
+	}
 	var choices []openai.ChunkChoice
 	for i := range s.call.request.choices {
 		choices = append(choices, openai.ChunkChoice{Index: int(i), FinishReason: new("length")})
 	}
-	s.pending = append(s.pending, openai.Encode(s.newChunk(choices...)))
+	s.pending = append(s.pending, providers.Chunk{Data: openai.Encode(s.newChunk(choices...))})
 	s.settleByEstimate()
 }
 
@@ -127,7 +144,7 @@ func (s *Stream) settleByEstimate() {
 	if r.includeUsage && !s.native {
 		chunk := s.newChunk()
 		chunk.Usage = fmt.Appendf(nil, `{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}`, u.InputTokens, u.OutputTokens, u.InputTokens+u.OutputTokens)
-		s.pending = append(s.pending, withCredits(openai.Encode(chunk), charged))
+		s.pending = append(s.pending, providers.Chunk{Data: withCredits(openai.Encode(chunk), charged)})
 	}
 }
 

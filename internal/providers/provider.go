@@ -36,6 +36,34 @@ type ChatRequest struct {
 	BeforeWait func()
 }
 
+// MessageCreator serves Anthropic's Messages API itself. Other providers get a translated chat
+// request.
+type MessageCreator interface {
+	// Messages makes a request to the Messages API. The response and its events stay as the provider
+	// sends them.
+	Messages(ctx context.Context, req *MessagesRequest) (*Response, error)
+	// CountMessageTokens counts the input tokens of a request without a call of the model.
+	CountMessageTokens(ctx context.Context, req *MessagesRequest) (*Response, error)
+}
+
+// MessagesRequest is a request in Anthropic's format for a provider.
+type MessagesRequest struct {
+	Model     string // the provider's name for the model
+	Body      []byte // the client's JSON, which must not be changed
+	Stream    bool
+	MaxOutput int64    // limits the output tokens, as in ChatRequest
+	Version   string   // the client's version of the API; the first one if empty
+	Beta      []string // the client's anthropic-beta headers
+	BetaQuery bool     // the client's URL has ?beta=true
+	// BeforeWait is called by a stream before it waits, as in ChatRequest.
+	BeforeWait func()
+}
+
+// TokenCounter counts the input tokens of a chat request.
+type TokenCounter interface {
+	CountTokens(ctx context.Context, body []byte) (int64, error)
+}
+
 // Usage counts the tokens of a request, and media in their own units. Cached and
 // written input is part of the input and has its own price.
 type Usage struct {
@@ -43,6 +71,7 @@ type Usage struct {
 	OutputTokens int64
 	CachedInput  int64 // read from the provider's cache
 	CacheWrite   int64 // written to it
+	HourWrite    int64 // the part of CacheWrite that it keeps for an hour
 	Estimated    bool  // the provider hasn't counted some of these
 
 	Images       int64
@@ -76,6 +105,7 @@ type Stream interface {
 // all choices have a finish reason: only the usage is missing then.
 type Chunk struct {
 	Data  []byte
+	Event string // the event's name in Anthropic's format
 	Usage *Usage
 	Whole bool
 }

@@ -101,6 +101,9 @@ func (r *Response) Code() string {
 	if r.Status < http.StatusBadRequest {
 		return ""
 	}
+	if r.Text("type") == "error" { // in Anthropic's format
+		return r.Text("error.details.code")
+	}
 	return r.Text("error.code")
 }
 

@@ -1,5 +1,5 @@
-// Package anthropic translates OpenAI's chat completions to Anthropic's Messages
-// API (version 2023-06-01) and back.
+// Package anthropic calls servers with Anthropic's Messages API (version 2023-06-01). It translates
+// OpenAI's chat completions to it and back, and forwards requests in Anthropic's own format.
 package anthropic
 
 import (
@@ -90,9 +90,13 @@ func (p *Provider) Chat(ctx context.Context, req *providers.ChatRequest) (*provi
 }
 
 func (p *Provider) post(ctx context.Context, body []byte) (*http.Response, error) {
+	return p.client.Post(ctx, p.url, p.header(), body, explain)
+}
+
+func (p *Provider) header() http.Header {
 	header := http.Header{"Anthropic-Version": {apiVersion}}
 	if p.key != "" {
 		header.Set("X-Api-Key", p.key)
 	}
-	return p.client.Post(ctx, p.url, header, body, explain)
+	return header
 }

@@ -36,6 +36,18 @@ type usage struct {
 	Details       struct {
 		Thinking int64 `json:"thinking_tokens"`
 	} `json:"output_tokens_details"`
+	Creation struct {
+		Hour int64 `json:"ephemeral_1h_input_tokens"`
+	} `json:"cache_creation"`
+	// Iterations are the model calls of the request. Those that compact the conversation are charged
+	// in addition to the totals.
+	Iterations []struct {
+		Type          string `json:"type"`
+		Input         int64  `json:"input_tokens"`
+		Output        int64  `json:"output_tokens"`
+		CacheCreation int64  `json:"cache_creation_input_tokens"`
+		CacheRead     int64  `json:"cache_read_input_tokens"`
+	} `json:"iterations"`
 
 	estimated bool
 }
@@ -52,17 +64,33 @@ func (u *usage) merge(later *usage) {
 	raise(&u.CacheCreation, later.CacheCreation)
 	raise(&u.CacheRead, later.CacheRead)
 	raise(&u.Details.Thinking, later.Details.Thinking)
+	raise(&u.Creation.Hour, later.Creation.Hour)
+	if len(later.Iterations) > 0 {
+		u.Iterations = later.Iterations
+	}
 }
 
 // total counts like OpenAI: tokens read from or written to the cache are part of the input.
 func (u *usage) total() providers.Usage {
-	return providers.Usage{
+	t := providers.Usage{
 		InputTokens:  u.Input + u.CacheCreation + u.CacheRead,
 		OutputTokens: u.Output,
 		CachedInput:  u.CacheRead,
 		CacheWrite:   u.CacheCreation,
+		HourWrite:    u.Creation.Hour,
 		Estimated:    u.estimated,
 	}
+	for _, i := range u.Iterations {
+		if i.Type != "compaction" {
+			continue
+		}
+		count := func(n int64) int64 { return min(max(0, n), maxTokens) }
+		t.InputTokens += count(i.Input) + count(i.CacheCreation) + count(i.CacheRead)
+		t.OutputTokens += count(i.Output)
+		t.CachedInput += count(i.CacheRead)
+		t.CacheWrite += count(i.CacheCreation)
+	}
+	return t
 }
 
 func (u *usage) estimateInput(info requestInfo) {

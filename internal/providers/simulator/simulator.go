@@ -25,7 +25,10 @@ type Simulator struct {
 	tokenizer *tokenizer
 }
 
-var _ providers.Provider = (*Simulator)(nil)
+var (
+	_ providers.Provider     = (*Simulator)(nil)
+	_ providers.TokenCounter = (*Simulator)(nil)
+)
 
 // New returns a simulator.
 func New(o Options) *Simulator {

@@ -37,7 +37,19 @@ func newValidator() (*Validator, error) {
 		c := c.(map[string]any)
 		v.final[c["code"].(string)] = c["final"] == true
 	}
+	if v.anthropicError, err = d.schema("components", "schemas", "AnthropicError"); err != nil {
+		return nil, err
+	}
+	v.anthropicModels = map[string]*jsonschema.Schema{}
+	for path, name := range map[string]string{"/v1/models": "AnthropicModelList", "/v1/models/{id}": "AnthropicModel"} {
+		if v.anthropicModels[path], err = d.schema("components", "schemas", name); err != nil {
+			return nil, err
+		}
+	}
 	for name, r := range d.object("components", "responses") {
+		if strings.HasPrefix(name, "Message") { // errors in Anthropic's format, see isAnthropic
+			continue
+		}
 		status, err := strconv.Atoi(fmt.Sprint(r.(map[string]any)["x-status"]))
 		if err != nil {
 			return nil, fmt.Errorf("response %s: x-status: %w", name, err)

@@ -26,6 +26,9 @@ type Validator struct {
 	routes *http.ServeMux    // finds the operation
 	shared map[int]*response // errors of paths and methods without an operation
 	final  map[string]bool   // error codes that aren't retryable
+
+	anthropicError  *jsonschema.Schema
+	anthropicModels map[string]*jsonschema.Schema // by path
 }
 
 // operation is an http.Handler so that a ServeMux can find it by the server's rules.
@@ -181,8 +184,9 @@ func preflightProblems(res *http.Response, body []byte) []string {
 	return nil
 }
 
-// undocumented are transport, cache and browser headers, which other standards define.
-var undocumented = []string{"Content-Type", "Content-Length", "Content-Encoding", "Date", "Vary", "Cache-Control", "Connection",
+// undocumented are transport, cache and browser headers, which other standards define, and the name
+// of X-Request-Id in Anthropic's SDKs.
+var undocumented = []string{"Request-Id", "Content-Type", "Content-Length", "Content-Encoding", "Date", "Vary", "Cache-Control", "Connection",
 	"Transfer-Encoding", "X-Accel-Buffering", "X-Content-Type-Options", "Content-Security-Policy", "Referrer-Policy", "Strict-Transport-Security"}
 
 func (r *response) headerProblems(got http.Header) []string {
@@ -254,14 +258,40 @@ func (v *Validator) bodyProblems(req *http.Request, res *http.Response, expected
 	if err != nil {
 		return []string{fmt.Sprintf("the body is not JSON: %v", err)}
 	}
+	if res.StatusCode >= 400 && isAnthropic(req) {
+		return v.anthropicErrorProblems(value, res.Header)
+	}
 	var out []string
-	if err := m.schema.Validate(value); err != nil {
+	schema := m.schema
+	if isAnthropic(req) && v.anthropicModels[req.URL.Path] != nil {
+		schema = v.anthropicModels[req.URL.Path]
+	} else if isAnthropic(req) && strings.HasPrefix(req.URL.Path, "/v1/models/") {
+		schema = v.anthropicModels["/v1/models/{id}"]
+	}
+	if err := schema.Validate(value); err != nil {
 		out = append(out, fmt.Sprintf("the body: %v", err))
 	}
 	if res.StatusCode >= 400 {
 		out = append(out, v.errorProblems(value, res.Header)...)
 	}
 	return out
+}
+
+// isAnthropic reports whether a request gets errors in Anthropic's format.
+func isAnthropic(req *http.Request) bool {
+	under := func(root string) bool { return req.URL.Path == root || strings.HasPrefix(req.URL.Path, root+"/") }
+	return under("/v1/messages") || under("/v1/models") && req.Header.Get("Anthropic-Version") != ""
+}
+
+// anthropicErrorProblems is errorProblems for errors in Anthropic's format.
+func (v *Validator) anthropicErrorProblems(body any, h http.Header) []string {
+	if err := v.anthropicError.Validate(body); err != nil {
+		return []string{fmt.Sprintf("the body: %v", err)}
+	}
+	object, _ := body.(map[string]any)
+	e, _ := object["error"].(map[string]any)
+	details, _ := e["details"].(map[string]any)
+	return v.errorProblems(map[string]any{"error": map[string]any{"code": details["code"], "request_id": object["request_id"]}}, h)
 }
 
 // errorProblems checks that an error's body and headers match.

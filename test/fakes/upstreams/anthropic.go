@@ -22,9 +22,10 @@ type Anthropic struct {
 	server *httptest.Server
 	key    string
 
-	mu       sync.Mutex
-	replies  []AnthropicReply
-	requests []AnthropicRequest
+	mu           sync.Mutex
+	replies      []AnthropicReply
+	requests     []AnthropicRequest
+	allowUnknown bool
 }
 
 // AnthropicReply is a response set by a test.
@@ -41,6 +42,7 @@ type AnthropicReply struct {
 
 type AnthropicRequest struct {
 	Path   string
+	Query  string
 	Header http.Header
 	Body   []byte
 	Gone   <-chan struct{} // closed when the request has ended
@@ -61,6 +63,13 @@ func (a *Anthropic) Queue(replies ...AnthropicReply) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.replies = append(a.replies, replies...)
+}
+
+// AllowUnknown makes the server accept fields that it doesn't know, as a newer version would.
+func (a *Anthropic) AllowUnknown() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.allowUnknown = true
 }
 
 func (a *Anthropic) Requests() []AnthropicRequest {
@@ -86,34 +95,42 @@ func (a *Anthropic) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return // the client has disconnected
 	}
 	a.mu.Lock()
-	a.requests = append(a.requests, AnthropicRequest{Path: r.URL.Path, Header: r.Header.Clone(), Body: body, Gone: r.Context().Done()})
+	a.requests = append(a.requests, AnthropicRequest{Path: r.URL.Path, Query: r.URL.RawQuery, Header: r.Header.Clone(), Body: body, Gone: r.Context().Done()})
 	var reply *AnthropicReply
 	if len(a.replies) > 0 {
 		reply, a.replies = &a.replies[0], a.replies[1:]
 	}
+	strict := !a.allowUnknown
 	a.mu.Unlock()
 
 	reject := func(status int, kind, message string) {
 		sendAnthropic(w, r, AnthropicReply{Status: status, Body: AnthropicError(kind, message)})
 	}
 	switch {
-	case r.Method != http.MethodPost || r.URL.Path != "/v1/messages":
+	case r.Method != http.MethodPost || r.URL.Path != "/v1/messages" && r.URL.Path != countPath:
 		reject(404, "not_found_error", "Not found")
 		return
 	case r.Header.Get("X-Api-Key") != a.key:
 		reject(401, "authentication_error", "invalid x-api-key")
 		return
-	case r.Header.Get("Anthropic-Version") != "2023-06-01":
+	case r.Header.Get("Anthropic-Version") != "2023-06-01" && r.Header.Get("Anthropic-Version") != "2026-10-21":
 		reject(400, "invalid_request_error", "anthropic-version: header is required")
 		return
 	}
 	var m anthropicMessages
-	if err := json.Unmarshal(body, &m, json.RejectUnknownMembers(true)); err != nil {
+	if err := json.Unmarshal(body, &m, json.RejectUnknownMembers(strict)); err != nil {
 		reject(400, "invalid_request_error", err.Error())
 		return
 	}
-	if err := m.check(); err != nil {
+	if r.URL.Path == countPath {
+		m.MaxTokens = max(1, m.MaxTokens)
+	}
+	if err := m.check(); strict && err != nil {
 		reject(400, "invalid_request_error", err.Error())
+		return
+	}
+	if r.URL.Path == countPath && reply == nil {
+		sendAnthropic(w, r, AnthropicReply{Body: fmt.Sprintf(`{"input_tokens":%d}`, 7+len(strings.Fields(m.lastText())))})
 		return
 	}
 	if reply == nil {
@@ -122,6 +139,8 @@ func (a *Anthropic) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	sendAnthropic(w, r, *reply)
 }
+
+const countPath = "/v1/messages/count_tokens"
 
 func sendAnthropic(w http.ResponseWriter, r *http.Request, reply AnthropicReply) {
 	w.Header().Set("Content-Type", "application/json")
@@ -183,7 +202,7 @@ type (
 	anthropicMessages struct {
 		Model         string           `json:"model"`
 		MaxTokens     int64            `json:"max_tokens"`
-		System        []anthropicBlock `json:"system"`
+		System        anthropicContent `json:"system"`
 		Messages      []anthropicTurn  `json:"messages"`
 		Tools         []anthropicTool  `json:"tools"`
 		ToolChoice    *anthropicChoice `json:"tool_choice"`
@@ -209,9 +228,11 @@ type (
 	}
 	anthropicTurn struct {
 		Role    string           `json:"role"`
-		Content []anthropicBlock `json:"content"`
+		Content anthropicContent `json:"content"`
 	}
-	anthropicBlock struct {
+	// anthropicContent is an array of blocks, or a string, which stands for one of text.
+	anthropicContent []anthropicBlock
+	anthropicBlock   struct {
 		Type   string `json:"type"`
 		Text   string `json:"text"`
 		Source *struct {
@@ -225,9 +246,13 @@ type (
 		Name         string                    `json:"name"`
 		Input        map[string]jsontext.Value `json:"input"`
 		ToolUseID    string                    `json:"tool_use_id"`
-		Content      []anthropicBlock          `json:"content"`
+		Content      anthropicContent          `json:"content"`
+		IsError      bool                      `json:"is_error"`
+		Thinking     string                    `json:"thinking"`
+		Signature    string                    `json:"signature"`
 		CacheControl *struct {
 			Type string `json:"type"`
+			TTL  string `json:"ttl"`
 		} `json:"cache_control"`
 	}
 	anthropicTool struct {
@@ -244,6 +269,17 @@ type (
 		DisableParallel bool   `json:"disable_parallel_tool_use"`
 	}
 )
+
+// UnmarshalJSONFrom decodes both forms of content.
+func (c *anthropicContent) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	if d.PeekKind() == '"' {
+		var text string
+		err := json.UnmarshalDecode(d, &text)
+		*c = anthropicContent{{Type: "text", Text: text}}
+		return err
+	}
+	return json.UnmarshalDecode(d, (*[]anthropicBlock)(c))
+}
 
 // The models by their features, as Anthropic documents them.
 var (
@@ -330,6 +366,10 @@ func (b *anthropicBlock) check(at string) error {
 	case "text":
 		if strings.TrimSpace(b.Text) == "" {
 			return fmt.Errorf("%s: text content blocks must contain non-whitespace text", at)
+		}
+	case "thinking":
+		if b.Signature == "" {
+			return fmt.Errorf("%s.signature: Field required", at)
 		}
 	case "image", "document":
 		if b.Source == nil {

@@ -1,0 +1,135 @@
+package api
+
+import (
+	"io"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/docsite"
+	"turnpike/internal/fault"
+	"turnpike/internal/gateway"
+	"turnpike/internal/ids"
+	"turnpike/internal/keyring"
+)
+
+// createMessage implements Anthropic's Messages API.
+func createMessage(c *Call) error {
+	body, options, err := c.readMessage()
+	if err != nil {
+		return err
+	}
+	out := &eventWriter{c: c, batch: true}
+	call := c.modelCall(body)
+	call.BeforeWait = out.flush
+	response, err := c.s.Gateway.Messages(c.Context(), call, options)
+	if err != nil {
+		return err
+	}
+	if response.Stream != nil {
+		c.nameModel(response)
+		return c.streamMessage(response.Stream, out)
+	}
+	c.sendModelResponse(response, response.Body)
+	return nil
+}
+
+func countMessageTokens(c *Call) error {
+	body, options, err := c.readMessage()
+	if err != nil {
+		return err
+	}
+	response, err := c.s.Gateway.CountTokens(c.Context(), c.modelCall(body), options)
+	if err != nil {
+		return err
+	}
+	c.sendModelResponse(response, response.Body)
+	return nil
+}
+
+func (c *Call) readMessage() ([]byte, gateway.MessageOptions, error) {
+	o := gateway.MessageOptions{ID: "msg_" + strings.TrimPrefix(c.ID, ids.Request), Beta: c.R.Header.Values("Anthropic-Beta"), BetaQuery: c.R.URL.Query().Get("beta") == "true"}
+	var err error
+	if o.Version, err = readAnthropicVersion(c.R); err != nil {
+		return nil, o, err
+	}
+	body, err := c.readModelBody()
+	return body, o, err
+}
+
+// streamMessage is stream for the events of the Messages API.
+func (c *Call) streamMessage(s *gateway.Stream, out *eventWriter) error {
+	defer s.Close()
+	for out.err == nil {
+		data, err := s.Next()
+		if out.err != nil { // sending the events before this one failed
+			break
+		}
+		if err == io.EOF {
+			return c.endStream(s, out, "", func() {})
+		}
+		if err != nil {
+			if !c.Started {
+				return err
+			}
+			f := c.Fault(err)
+			return c.endStream(s, out, string(f.Code), func() { out.named("error", c.errorJSON(f)) })
+		}
+		out.named(s.Event(), data)
+	}
+	return c.abandonStream(s, out)
+}
+
+// anthropicError is an error in Anthropic's format. Its details have what Turnpike adds.
+type anthropicError struct {
+	Type      string               `json:"type"`
+	Error     anthropicErrorObject `json:"error"`
+	RequestID string               `json:"request_id"`
+}
+
+type anthropicErrorObject struct {
+	Type    string                `json:"type"`
+	Message string                `json:"message"`
+	Details anthropicErrorDetails `json:"details"`
+}
+
+type anthropicErrorDetails struct {
+	Code   fault.Code     `json:"code"`
+	Param  *string        `json:"param"`
+	DocURL string         `json:"doc_url"`
+	More   jsontext.Value `json:",embed"` // of budgets and limits
+}
+
+// anthropicTypes are the types of errors that Anthropic names otherwise.
+var anthropicTypes = map[fault.Code]string{
+	fault.RequestTooLarge:    "request_too_large",
+	fault.RequestTimeout:     "timeout_error",
+	fault.UpstreamTimeout:    "timeout_error",
+	fault.Upstream:           "api_error",
+	fault.NoProvider:         "api_error",
+	fault.StorageUnavailable: "api_error",
+	fault.Overloaded:         "overloaded_error",
+}
+
+func anthropicErrorJSON(f *fault.Error, requestID, publicURL string) []byte {
+	kind, known := anthropicTypes[f.Code]
+	if !known {
+		kind = fault.FamilyOf(f.Code).Type
+	}
+	details := anthropicErrorDetails{Code: f.Code, DocURL: publicURL + docsite.ErrorsPage + "#" + string(f.Code)}
+	if f.Param != "" {
+		param := keyring.Mask(f.Param)
+		details.Param = &param
+	}
+	if more, err := json.Marshal(f.Details); err == nil && jsontext.Value(more).Kind() == jsontext.KindBeginObject {
+		details.More = more
+	}
+	e := anthropicError{Type: "error", RequestID: requestID, Error: anthropicErrorObject{Type: kind, Message: keyring.Mask(f.Message), Details: details}}
+	body, err := json.Marshal(e, jsontext.AllowInvalidUTF8(true))
+	if err != nil { // the details have a name twice
+		e.Error.Details.More = nil
+		body, _ = json.Marshal(e, jsontext.AllowInvalidUTF8(true))
+	}
+	return body
+}
