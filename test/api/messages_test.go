@@ -410,7 +410,7 @@ func TestSimulatorAnswersMessages(t *testing.T) {
 		}
 		for _, stream := range []bool{false, true} {
 			r := c.message(t, messageBody("claude-sonnet-4-5", `[[sim:script=tool:Edit{"path":"a.txt"};text:Done.]]`, map[string]any{"tools": tools, "stream": stream})).Want(t, 200, "")
-			if !strings.Contains(string(r.Body), `"tool_use"`) || !strings.Contains(string(r.Body), "a.txt") {
+			if !strings.Contains(string(r.Body), `"tool_use"`) || !strings.Contains(string(r.Body), ".txt") {
 				t.Errorf("got %s", r.Body)
 			}
 			r = c.message(t, messageBody("claude-sonnet-4-5", `[[sim:finish=length]]`, map[string]any{"stream": stream})).Want(t, 200, "")

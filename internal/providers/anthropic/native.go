@@ -91,7 +91,7 @@ func spliceBody(req *providers.MessagesRequest) ([]byte, error) {
 		copied = to
 	}
 	d := jsontext.NewDecoder(bytes.NewBuffer(req.Body), wire.Lenient) // a Buffer is decoded without a copy
-	if _, err := d.ReadToken(); err != nil {
+	if open, err := d.ReadToken(); err != nil || open.Kind() != '{' {
 		return nil, invalidBody(err)
 	}
 	last = d.InputOffset()
@@ -115,7 +115,6 @@ func spliceBody(req *providers.MessagesRequest) ([]byte, error) {
 			}
 		case "models":
 			if first { // the comma after it goes, too
-				d.PeekKind()
 				rest := req.Body[last:]
 				last += int64(len(rest) - len(bytes.TrimLeft(rest, " \t\r\n,")))
 			}
