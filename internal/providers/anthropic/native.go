@@ -225,15 +225,14 @@ type nativeStream struct {
 
 // Next returns the next event. After an error it returns that error again.
 func (s *nativeStream) Next() (providers.Chunk, error) {
-	for s.err == nil {
-		chunk, err := s.read()
-		if err != nil {
-			s.err = err
-			break
-		}
-		return chunk, nil
+	if s.err != nil {
+		return providers.Chunk{}, s.err
 	}
-	return providers.Chunk{}, s.err
+	var chunk providers.Chunk
+	if chunk, s.err = s.read(); s.err != nil {
+		return providers.Chunk{}, s.err
+	}
+	return chunk, nil
 }
 
 func (s *nativeStream) read() (providers.Chunk, error) {
