@@ -149,7 +149,7 @@ const longContext = "context-1m-"
 
 const smallContextWindow = 200_000
 
-// allowedBetas returns the client's betas without those that change the price.
+// allowedBetas returns the client's betas without those that change prices.
 func allowedBetas(headers []string, t target) []string {
 	if n := t.offer.ContextWindow; n == 0 || n > smallContextWindow || !strings.Contains(strings.Join(headers, ","), longContext) {
 		return headers
