@@ -9,12 +9,19 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
+	"fmt"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"turnpike/internal/config"
 )
 
 func TestRenewedCertificateIsShown(t *testing.T) {
@@ -103,6 +110,29 @@ func TestRenewedCertificateIsShown(t *testing.T) {
 }
 
 // shownAt returns the name in the certificate that a server presents.
+func TestMetricsShowTheExpiryOfTheCertificateFile(t *testing.T) {
+	t.Parallel()
+	served := &servedTLS{}
+	if n := testutil.CollectAndCount(served); n != 0 {
+		t.Errorf("without TLS: got %d metrics, want none", n)
+	}
+	cert, key := newCertificate(t, "turnpike.example.com")
+	dir := t.TempDir()
+	files := config.TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
+	if err := errors.Join(os.WriteFile(files.Cert, cert, 0o600), os.WriteFile(files.Key, key, 0o600), served.load(files)); err != nil {
+		t.Fatal(err)
+	}
+	end := float64(served.file.Load().get().Leaf.NotAfter.Unix())
+	want := fmt.Sprintf(`
+		# HELP turnpike_certificate_expiry_timestamp_seconds End of the TLS certificate, in Unix seconds; 0 if there is none yet.
+		# TYPE turnpike_certificate_expiry_timestamp_seconds gauge
+		turnpike_certificate_expiry_timestamp_seconds{domain="turnpike.example.com"} %v
+	`, end)
+	if err := testutil.CollectAndCompare(served, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+}
+
 func shownAt(t *testing.T, at net.Addr) string {
 	t.Helper()
 	conn, err := tls.Dial("tcp", at.String(), &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // the test checks the name itself
