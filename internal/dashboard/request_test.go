@@ -3,6 +3,7 @@ package dashboard
 import (
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"testing"
 
@@ -35,7 +36,7 @@ func TestPlaintextSignInWorksAtLocalhostOnly(t *testing.T) {
 		if c.forwarded != "" {
 			r.Header.Set("X-Forwarded-For", c.forwarded)
 		}
-		req := &request{Exchange: web.Exchange{R: r}, s: &Server{public: public}}
+		req := &request{Exchange: web.Exchange{R: r}, s: &Server{Options: Options{TrustedProxies: func() []netip.Prefix { return nil }}, public: public}}
 		if got := req.isPrivate(); got != c.want {
 			t.Errorf("public_url %s, Host %s: got %t, want %t", c.public, c.host, got, c.want)
 		}
