@@ -9,6 +9,7 @@ TEST_TIMEOUT ?= 20m
 RACE_TIMEOUT ?= 60m
 CHAOS_TIMEOUT ?= 60m
 CHAOS_HA_TIMEOUT ?= 3h
+UPGRADE_TIMEOUT ?= 60m
 FUZZTIME ?= 20s
 PREFIX ?= /usr/local
 CLIENTS = ./test/sdk ./internal/gateway/responses ./internal/providers/gemini
@@ -76,6 +77,11 @@ chaos-ha: ## fail over a Patroni cluster under load (needs Debian packages; TURN
 	go build -C test/chaos/servers -o $(CURDIR)/bin/toxiproxy github.com/Shopify/toxiproxy/v2/cmd/server
 	go vet -tags chaosha ./test/chaos
 	TURNPIKE_TEST_SERVERS=$(CURDIR)/bin go test -vet=off -tags chaosha -count=1 -v -timeout $(CHAOS_HA_TIMEOUT) -run '^TestHighAvailability$$' $(ARGS) ./test/chaos
+
+.PHONY: upgrade
+upgrade: setup withpostgres ## upgrade from the commit in test/upgrade/BASE under load (TURNPIKE_UPGRADE_PHASE=1m is the long form)
+	go vet -tags upgrade ./test/chaos
+	$(TEST) -tags upgrade -count=1 -v -timeout $(UPGRADE_TIMEOUT) -run '^TestUpgrade$$' $(ARGS) ./test/chaos
 
 bench: ## measure speed and memory, as docs/benchmarks.md reports them
 	go run ./test/bench $(ARGS)

@@ -24,6 +24,7 @@ type request struct {
 	body     string
 	streamed bool
 	timeout  time.Duration // of the whole exchange; default: callTimeout
+	once     string        // the Idempotency-Key
 	expect   bool          // send the body only after 100 Continue, which shows that the server is handling the request
 }
 
@@ -107,6 +108,9 @@ func (c *client) exchange(o *outcome, watch func([]byte)) error {
 	fmt.Fprintf(&head, "%s %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: %s\r\n", o.method, o.path, c.address, o.mark)
 	if o.key != "" {
 		fmt.Fprintf(&head, "Authorization: Bearer %s\r\n", o.key)
+	}
+	if o.once != "" {
+		fmt.Fprintf(&head, "Idempotency-Key: %s\r\n", o.once)
 	}
 	if o.request.body != "" {
 		fmt.Fprintf(&head, "Content-Type: application/json\r\nContent-Length: %d\r\n", len(o.request.body))

@@ -36,9 +36,13 @@ type Binary struct {
 }
 
 // Build compiles the release binary into dir, as `make build` does.
-func Build(dir string) (Binary, error) {
+func Build(dir string) (Binary, error) { return BuildSource("", dir) }
+
+// BuildSource is Build for the module in another directory.
+func BuildSource(source, dir string) (Binary, error) {
 	path := filepath.Join(dir, "turnpike")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "turnpike")
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", path, "turnpike")
+	cmd.Dir = source
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return Binary{}, fmt.Errorf("build the program: %w\n%s", err, out)
@@ -95,6 +99,24 @@ func (b Binary) Run(at Place, args ...string) (stdout, stderr string, err error)
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	err = cmd.Run()
 	return out.String(), errOut.String(), err
+}
+
+// RunFor runs a command and kills it after the given time. It reports whether the
+// command was still running.
+func (b Binary) RunFor(at Place, limit time.Duration, args ...string) (killed bool, err error) {
+	cmd := b.command(at, args...)
+	EndWithParent(cmd)
+	if err := cmd.Start(); err != nil {
+		return false, err
+	}
+	kill := time.AfterFunc(limit, func() { _ = cmd.Process.Kill() }) // fails only if it has ended
+	defer kill.Stop()
+	err = cmd.Wait()
+	var ended *exec.ExitError
+	if errors.As(err, &ended) && !ended.Exited() {
+		return true, nil
+	}
+	return false, err
 }
 
 // Server is a running `turnpike serve`.
