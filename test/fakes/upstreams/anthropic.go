@@ -197,7 +197,7 @@ func anthropicSay(model, text string, stream bool) AnthropicReply {
 	)}
 }
 
-// The fields of Anthropic's format that Turnpike can send.
+// The fields of Anthropic's format that Turnpike and common clients send.
 type (
 	anthropicMessages struct {
 		Model         string           `json:"model"`
@@ -259,6 +259,7 @@ type (
 		Name         string                    `json:"name"`
 		Description  string                    `json:"description"`
 		InputSchema  map[string]jsontext.Value `json:"input_schema"`
+		EagerInput   bool                      `json:"eager_input_streaming"`
 		CacheControl *struct {
 			Type string `json:"type"`
 		} `json:"cache_control"`
