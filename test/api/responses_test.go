@@ -82,7 +82,7 @@ func TestErrorsOfResponsesNameTheirFields(t *testing.T) {
 		list := chunks(r)
 		last := list[len(list)-1]
 		e := m.entry(t, r)
-		if last.Text("type") != "response.failed" || last.Text("response.error.code") != "upstream_error" || e.Text("error_code") != "upstream_error" || e.Text("usage_source") != "partial" {
+		if last.Text("type") != "response.failed" || last.Text("response.error.code") != "server_error" || e.Text("error_code") != "upstream_error" || e.Text("usage_source") != "partial" {
 			t.Errorf("the broken stream ends with %s and log entry %s", last.Body, e.Body)
 		}
 	})

@@ -4,6 +4,7 @@ package responses
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -251,11 +252,13 @@ type Request struct {
 	origins      []origin // of the chat messages, for TranslateFault
 }
 
+// requestNames include those of a chat request: a translation passes unknown fields on.
 var requestNames = func() jsonbody.Names {
-	names := jsonbody.NamesOf[request]()
+	names := maps.Clone(openai.ChatNames)
 	for _, f := range unsupported {
 		names[f.name] = nil
 	}
+	maps.Copy(names, jsonbody.NamesOf[request]())
 	return names
 }()
 
