@@ -40,8 +40,9 @@ run: build ## build and start the server
 build: ## build bin/turnpike
 	go build -ldflags '-s -w -X turnpike/internal/cli.version=$(VERSION)' -o bin/turnpike .
 
+# The package that takes longest starts first.
 test: setup withpostgres ## run the tests on both databases
-	$(TEST) -timeout $(TEST_TIMEOUT) $(ARGS) ./...
+	$(TEST) -timeout $(TEST_TIMEOUT) $(ARGS) ./test/api ./...
 
 test-browser: withpostgres ## use the dashboard in Chromium
 	@scripts/setup.sh chromium
