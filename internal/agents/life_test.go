@@ -44,10 +44,11 @@ const (
 	crashBeforeOutcome    interruption = "crash before the outcome is written"
 	freezeBeforeOutcome   interruption = "freeze before the outcome is written"
 	cancelDuringEffect    interruption = "cancellation during a call"
+	cancelBeforeTurn      interruption = "cancellation after the run was read"
 )
 
 var interruptions = []interruption{undisturbed, undisturbed, crashBeforeCheckpoint, crashAfterCheckpoint, stopAfterCheckpoint, crashBeforeIntent,
-	crashDuringEffect, stopDuringEffect, crashBeforeOutcome, freezeBeforeOutcome, cancelDuringEffect}
+	crashDuringEffect, stopDuringEffect, crashBeforeOutcome, freezeBeforeOutcome, cancelDuringEffect, cancelBeforeTurn}
 
 // script is what one turn meets.
 type script struct {
@@ -69,6 +70,7 @@ type life struct {
 	script   script
 	stop     context.CancelFunc // of the turn in progress
 	crashed  bool               // the turn's results are lost
+	canceled bool               // before the turn, which must make no calls
 	effects  map[string]int     // requests to tools by call ID
 	approved map[string]int     // approvals by call ID
 	denied   map[string]bool
@@ -205,6 +207,7 @@ func (l *life) turn(rt *rapid.T, r *Run, s script) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	l.script, l.stop, l.crashed = s, stop, false
+	l.canceled = s.interruption == cancelBeforeTurn && l.cancelRun() == nil
 	copied := *r
 	var o *outcome
 	var err error
@@ -260,7 +263,11 @@ func (l *life) staleTurn(rt *rapid.T) {
 		return
 	}
 	before := l.totalEffects()
-	l.turn(rt, r, drawScript(rt))
+	s := drawScript(rt)
+	if s.interruption == cancelBeforeTurn { // would change the run
+		s.interruption = undisturbed
+	}
+	l.turn(rt, r, s)
 	if after := l.totalEffects(); after != before {
 		rt.Fatalf("a node with a stale read made %d calls", after-before)
 	}
@@ -332,6 +339,9 @@ func (l *life) complete(ctx context.Context, c gateway.Call) (*gateway.Response,
 	c.Record.Note(func(e *audit.Entry) { requestID = e.RequestID })
 	judging := strings.Contains(string(c.Body), judgeInstructions[:20])
 	l.checkModelCheckpoint(requestID, judging)
+	if l.canceled {
+		l.problem("a canceled run called its model (judging %t)", judging)
+	}
 	s := l.script
 	if s.interruption == crashBeforeIntent {
 		l.crash()
@@ -438,6 +448,9 @@ func (l *life) serveTool(r *http.Request) {
 	err := l.DB.QueryRow(context.Background(), "SELECT status, tool FROM agent_calls WHERE run_id = $1 AND id = $2", l.runID, id).Scan((*string)(&status), &tool)
 	if err != nil || status != callStarted {
 		l.problem("tool %s was called without a checkpoint: %s is %q (%v)", tool, id, status, err)
+	}
+	if l.canceled {
+		l.problem("a canceled run called tool %s", tool)
 	}
 	l.mu.Lock()
 	l.effects[id]++
