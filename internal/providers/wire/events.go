@@ -1,12 +1,11 @@
 package wire
 
 import (
-	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"turnpike/internal/providers"
@@ -15,6 +14,10 @@ import (
 const (
 	// maxEvent limits an event; images come whole.
 	maxEvent = 10 << 20
+	// firstBuffer holds an event of most streams: thousands may be open.
+	firstBuffer = 512
+	// fullBuffer is as much as net/http reads from a connection at once.
+	fullBuffer = 4 << 10
 	// drainTimeout is for the last bytes of a body whose response is complete: they
 	// arrive together with it, or not at all.
 	drainTimeout = 50 * time.Millisecond
@@ -25,27 +28,60 @@ const (
 type Events struct {
 	source     io.ReadCloser
 	beforeRead func() // may be nil
-	lines      *bufio.Scanner
+	buf        []byte // read from the source
+	parsed     int    // bytes of buf
+	readErr    error
 	data       []byte
 	err        error
 }
 
 // NewEvents reads the events of a response's body. beforeRead, if set, is called before each read.
 func NewEvents(resp *http.Response, beforeRead func()) *Events {
-	e := &Events{source: resp.Body, beforeRead: beforeRead, data: []byte{}}
-	e.lines = bufio.NewScanner(eventReader{e})
-	e.lines.Buffer(nil, maxEvent)
-	return e
+	return &Events{source: resp.Body, beforeRead: beforeRead, buf: make([]byte, 0, firstBuffer), data: []byte{}}
 }
 
-// eventReader is the source of an Events' lines.
-type eventReader struct{ *Events }
-
-func (r eventReader) Read(p []byte) (int, error) {
-	if r.beforeRead != nil {
-		r.beforeRead()
+// nextLine returns the next line, valid until the next call. The last line may lack its end.
+func (e *Events) nextLine() (line []byte, ok bool) {
+	for searched := 0; ; {
+		rest := e.buf[e.parsed:]
+		if end := bytes.IndexByte(rest[searched:], '\n'); end >= 0 {
+			line = rest[:searched+end]
+			e.parsed += len(line) + 1
+			return bytes.TrimSuffix(line, []byte("\r")), true
+		}
+		if e.readErr != nil {
+			e.parsed = len(e.buf)
+			return bytes.TrimSuffix(rest, []byte("\r")), len(rest) > 0
+		}
+		searched = len(rest)
+		if e.read(); e.readErr == errLongEvent {
+			return nil, false
+		}
 	}
-	return r.source.Read(p)
+}
+
+// read reads more into the buffer. The buffer grows if a line doesn't fit, or if there may be more
+// to read than fits.
+func (e *Events) read() {
+	full := len(e.buf) == cap(e.buf)
+	if e.parsed > 0 {
+		e.buf = e.buf[:copy(e.buf, e.buf[e.parsed:])]
+		e.parsed = 0
+	}
+	switch {
+	case len(e.buf) > maxEvent:
+		e.buf, e.readErr = nil, errLongEvent
+		return
+	case len(e.buf) == cap(e.buf):
+		e.buf = slices.Grow(e.buf, min(max(len(e.buf), fullBuffer), maxEvent+1-len(e.buf)))
+	case full && cap(e.buf) < fullBuffer:
+		e.buf = slices.Grow(e.buf, fullBuffer)
+	}
+	if e.beforeRead != nil {
+		e.beforeRead()
+	}
+	n, err := io.ReadAtLeast(e.source, e.buf[len(e.buf):cap(e.buf)], 1)
+	e.buf, e.readErr = e.buf[:len(e.buf)+n], err
 }
 
 // Next returns the next event with data; the name may be empty. The data is valid until the next
@@ -57,8 +93,7 @@ func (e *Events) Next() (name string, data []byte, err error) {
 	}
 	e.data = e.data[:0]
 	hasData := false
-	for e.lines.Scan() {
-		line := e.lines.Bytes()
+	for line, ok := e.nextLine(); ok; line, ok = e.nextLine() {
 		if len(line) == 0 {
 			if hasData {
 				return name, e.data, nil
@@ -83,11 +118,9 @@ func (e *Events) Next() (name string, data []byte, err error) {
 			return "", nil, e.err
 		}
 	}
-	switch err := e.lines.Err(); {
-	case errors.Is(err, bufio.ErrTooLong):
-		e.err = errLongEvent
-	case err != nil:
-		e.err = cut(err)
+	switch {
+	case e.readErr != io.EOF:
+		e.err = cut(e.readErr)
 	case hasData || name != "":
 		e.err = &providers.Failure{Kind: providers.KindCut, Err: fmt.Errorf("inside an event: %w", io.ErrUnexpectedEOF)}
 		return name, e.data, e.err
