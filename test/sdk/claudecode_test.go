@@ -181,7 +181,7 @@ func TestClaudeCodeEditsAFileWithinABudget(t *testing.T) {
 	if spent != want.String() {
 		t.Errorf("the key has spent %s, want %s", spent, want)
 	}
-	log := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit?limit=100&key_id=" + id, Key: admin}).Want(t, 200, "")
+	log := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit?limit=100&key=" + id, Key: admin}).Want(t, 200, "")
 	entries, _ := log.At("data").([]any)
 	charged := 0
 	for _, entry := range entries {
