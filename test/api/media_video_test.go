@@ -254,6 +254,21 @@ func TestRenderOfADeletedVideoIsStopped(t *testing.T) {
 	})
 }
 
+func TestVideoFetchedAfterItsCancellationIsNotKept(t *testing.T) {
+	eachMedia(t, sqlite, nil, func(t *testing.T, s *mediaClient) {
+		path := s.createJob(t, videos, videoBody("[holdvideo g] [polls 1] a ship"))
+		s.Eventually(t, func() bool {
+			s.advance(t, time.Second)
+			return s.provider.count("GET /videos/video_1/content", "") == 1
+		})
+		s.post(t, path+"/cancel", nil)
+		s.provider.open("g")
+		s.Eventually(t, func() bool { return s.rows(t, "files") > 0 })
+		s.Eventually(t, func() bool { return s.rows(t, "file_uses") == 0 && s.rows(t, "files WHERE expires_at > 0") == 0 })
+		s.checkLedger(t, 0)
+	})
+}
+
 func TestBlockedVideoNamesItsReason(t *testing.T) {
 	eachMedia(t, sqlite, nil, func(t *testing.T, s *mediaClient) {
 		r := s.waitForVideo(t, s.createJob(t, videos, videoBody("[blocked] a fight")), "failed")
