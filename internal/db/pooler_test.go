@@ -1,6 +1,7 @@
 package db_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -24,7 +25,6 @@ type pooler struct {
 	commit   atomic.Pointer[pgproto3.ErrorResponse] // the response to COMMIT instead of the server's
 	hang     atomic.Bool                            // COMMIT gets no response
 	lost     atomic.Bool                            // present and new sessions and requests to cancel get no response from now on
-	canceled chan struct{}                          // gets a value when a request to cancel is lost
 	ended    chan struct{}                          // gets a value when a client has ended its session
 }
 
@@ -40,7 +40,7 @@ func startPooler(t *testing.T, address string) (*pooler, string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { listener.Close() })
-	p := &pooler{listener: listener, server: u.Host, ended: make(chan struct{}, 100), canceled: make(chan struct{}, 100)}
+	p := &pooler{listener: listener, server: u.Host, ended: make(chan struct{}, 100)}
 	go func() {
 		for {
 			client, err := listener.Accept()
@@ -65,9 +65,6 @@ func (p *pooler) serve(client net.Conn) {
 		return
 	}
 	if p.lost.Load() {
-		if _, ok := first.(*pgproto3.CancelRequest); ok {
-			p.canceled <- struct{}{}
-		}
 		_, _ = io.Copy(io.Discard, client)
 		return
 	}
@@ -108,11 +105,11 @@ func (p *pooler) serve(client net.Conn) {
 		if err != nil {
 			return
 		}
-		if _, ok := message.(*pgproto3.Terminate); ok {
-			return
-		}
 		if lost = lost || p.lost.Load(); lost {
 			continue
+		}
+		if _, ok := message.(*pgproto3.Terminate); ok {
+			return
 		}
 		query, isQuery := message.(*pgproto3.Query)
 		if response := p.commit.Load(); response != nil && isQuery && strings.EqualFold(query.String, "commit") {
@@ -295,9 +292,35 @@ func TestLostConnectionDoesNotBlockThePool(t *testing.T) {
 	if err := insert("b"); !errors.Is(err, db.ErrUnavailable) {
 		t.Fatalf("got %v, want %v", err, db.ErrUnavailable)
 	}
-	<-pooler.canceled
 	pooler.lost.Store(false)
 	if err := insert("c"); err != nil {
 		t.Errorf("the network is back: %v", err)
+	}
+}
+
+func TestAbandonedStatementEnds(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, dbtest.Address(t, "postgres"))
+	const sleep = "SELECT pg_sleep(600) -- abandoned"
+	ctx, cancel := context.WithCancel(t.Context())
+	running := func() (n int) {
+		err := d.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE query = $1 AND state = 'active' AND datname = current_database()", sleep).Scan(&n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	ended := make(chan error)
+	go func() {
+		rows, err := d.Query(ctx, sleep)
+		ended <- db.Each(rows, err, func(db.Row) error { return nil })
+	}()
+	for running() == 0 {
+	}
+	cancel()
+	if err := <-ended; err == nil {
+		t.Error("the statement ended without an error")
+	}
+	for running() > 0 {
 	}
 }

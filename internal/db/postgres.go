@@ -68,8 +68,11 @@ func openPostgres(ctx context.Context, address string) (*postgresEngine, error) 
 		_, given := cfg.ConnConfig.RuntimeParams[name]
 		return given
 	})
-	cfg.BeforeConnect, cfg.PrepareConn, cfg.BeforeClose = controlCancellation, allowCancellation, closeLost
-	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error { return applySettings(ctx, conn, settings) }
+	cfg.BeforeConnect, cfg.BeforeClose = forbidCancellation, closeLost
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		endAbandonedStatements(ctx, conn)
+		return applySettings(ctx, conn, settings)
+	}
 	if !strings.Contains(address, "pool_max_conns") {
 		cfg.MaxConns = max(cfg.MaxConns, 16)
 	}
@@ -364,7 +367,6 @@ func (t *postgresTx) disableTimeouts(ctx context.Context) error {
 func (t *postgresTx) commit(ctx context.Context) error {
 	ctx, cancel := within(ctx, t.limit)
 	defer cancel()
-	forbidCancellation(t.tx.Conn())
 	err := classify(t.tx.Commit(ctx))
 	var response *pgconn.PgError
 	switch {
