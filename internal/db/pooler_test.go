@@ -304,7 +304,7 @@ func TestAbandonedStatementEnds(t *testing.T) {
 	const sleep = "SELECT pg_sleep(600) -- abandoned"
 	ctx, cancel := context.WithCancel(t.Context())
 	running := func() (n int) {
-		err := d.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE query = $1 AND state = 'active' AND datname = current_database()", sleep).Scan(&n)
+		err := d.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE query = $1 AND wait_event = 'PgSleep' AND datname = current_database()", sleep).Scan(&n)
 		if err != nil {
 			t.Fatal(err)
 		}
