@@ -40,9 +40,9 @@ run: build ## build and start the server
 build: ## build bin/turnpike
 	go build -ldflags '-s -w -X turnpike/internal/cli.version=$(VERSION)' -o bin/turnpike .
 
-# The package that takes longest starts first.
+# The packages that take longest start first.
 test: setup withpostgres ## run the tests on both databases
-	$(TEST) -timeout $(TEST_TIMEOUT) $(ARGS) ./test/api ./...
+	$(TEST) -timeout $(TEST_TIMEOUT) $(ARGS) ./test/api ./test/certificates ./test/scripts ./...
 
 test-browser: withpostgres ## use the dashboard in Chromium
 	@scripts/setup.sh chromium

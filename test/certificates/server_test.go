@@ -60,6 +60,9 @@ func TestServersShareACertificate(t *testing.T) {
 				expectMetrics(t, s, first)
 			}
 
+			if engine == "sqlite" {
+				return // only nodes on PostgreSQL hear of a change by another program
+			}
 			// The renewal needs an HTTP-01 challenge, because the other one fails.
 			dir.tls.set("")
 			dir.http.set(last.App.ChallengeAddress())
