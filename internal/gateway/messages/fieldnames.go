@@ -4,7 +4,6 @@ import (
 	"strconv"
 	"strings"
 
-	"turnpike/internal/fault"
 	"turnpike/internal/openai"
 )
 
@@ -22,20 +21,7 @@ func (r *Request) add(m openai.Message, from origin) {
 
 // TranslateFault replaces the name of a chat field by the name in the client's request. Other
 // errors are returned unchanged.
-func (r *Request) TranslateFault(err error) error {
-	f, ok := fault.As(err)
-	if !ok || f.Param == "" {
-		return err
-	}
-	name := r.FieldName(f.Param)
-	if name == f.Param {
-		return err
-	}
-	renamed := *f
-	renamed.Param = name
-	renamed.Message = strings.ReplaceAll(f.Message, f.Param, name)
-	return &renamed
-}
+func (r *Request) TranslateFault(err error) error { return openai.RenameField(err, r.FieldName) }
 
 // fieldPrefixes translate prefixes of chat field names. The first match counts.
 var fieldPrefixes = []struct{ chat, messages string }{
@@ -50,13 +36,13 @@ var fieldPrefixes = []struct{ chat, messages string }{
 
 // FieldName returns the name in the client's request for the name of a chat field.
 func (r *Request) FieldName(chat string) string {
-	if i, rest, ok := splitIndex(chat, "messages"); ok {
+	if i, rest, ok := openai.SplitIndex(chat, "messages"); ok {
 		if i >= len(r.origins) {
 			return "messages"
 		}
 		return r.origins[i].fieldName(rest)
 	}
-	if i, rest, ok := splitIndex(chat, "tools"); ok {
+	if i, rest, ok := openai.SplitIndex(chat, "tools"); ok {
 		rest = strings.TrimPrefix(rest, ".function")
 		return "tools[" + strconv.Itoa(i) + "]" + strings.Replace(rest, ".parameters", ".input_schema", 1)
 	}
@@ -69,10 +55,10 @@ func (r *Request) FieldName(chat string) string {
 }
 
 func (o *origin) fieldName(rest string) string {
-	if i, _, ok := splitIndex(rest, ".tool_calls"); ok && i < len(o.calls) {
+	if i, _, ok := openai.SplitIndex(rest, ".tool_calls"); ok && i < len(o.calls) {
 		return o.calls[i]
 	}
-	if i, _, ok := splitIndex(rest, ".content"); ok && i < len(o.parts) {
+	if i, _, ok := openai.SplitIndex(rest, ".content"); ok && i < len(o.parts) {
 		return o.parts[i]
 	}
 	switch {
@@ -84,15 +70,4 @@ func (o *origin) fieldName(rest string) string {
 		return o.at + ".content"
 	}
 	return o.at
-}
-
-// splitIndex splits list[3].rest.
-func splitIndex(name, list string) (i int, rest string, ok bool) {
-	inner, ok := strings.CutPrefix(name, list+"[")
-	if !ok {
-		return 0, "", false
-	}
-	number, rest, ok := strings.Cut(inner, "]")
-	i, err := strconv.Atoi(number)
-	return i, rest, ok && err == nil && i >= 0
 }

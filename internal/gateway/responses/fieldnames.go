@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"strings"
 
-	"turnpike/internal/fault"
+	"turnpike/internal/openai"
 )
 
 type origin struct {
@@ -15,20 +15,7 @@ type origin struct {
 
 // TranslateFault replaces the name of a chat field by the name in the client's request. Other
 // errors are returned unchanged.
-func (r *Request) TranslateFault(err error) error {
-	f, ok := fault.As(err)
-	if !ok || f.Param == "" {
-		return err
-	}
-	name := r.fieldName(f.Param)
-	if name == f.Param {
-		return err
-	}
-	renamed := *f
-	renamed.Param = name
-	renamed.Message = strings.ReplaceAll(f.Message, f.Param, name)
-	return &renamed
-}
+func (r *Request) TranslateFault(err error) error { return openai.RenameField(err, r.fieldName) }
 
 // fieldPrefixes translate prefixes of chat field names. The first match counts.
 var fieldPrefixes = []struct{ chat, responses string }{
@@ -45,13 +32,13 @@ var fieldPrefixes = []struct{ chat, responses string }{
 }
 
 func (r *Request) fieldName(chat string) string {
-	if i, rest, ok := splitIndex(chat, "messages"); ok {
+	if i, rest, ok := openai.SplitIndex(chat, "messages"); ok {
 		if i >= len(r.origins) {
 			return "input"
 		}
 		return r.origins[i].fieldName(rest)
 	}
-	if i, rest, ok := splitIndex(chat, "tools"); ok {
+	if i, rest, ok := openai.SplitIndex(chat, "tools"); ok {
 		at := "tools[" + strconv.Itoa(i) + "]"
 		if i < len(r.tools.paths) {
 			at = r.tools.paths[i]
@@ -67,7 +54,7 @@ func (r *Request) fieldName(chat string) string {
 }
 
 func (o *origin) fieldName(rest string) string {
-	if i, rest, ok := splitIndex(rest, ".tool_calls"); ok && i < len(o.calls) {
+	if i, rest, ok := openai.SplitIndex(rest, ".tool_calls"); ok && i < len(o.calls) {
 		switch rest {
 		case ".id":
 			rest = ".call_id"
@@ -91,15 +78,4 @@ func (o *origin) fieldName(rest string) string {
 		return o.at + ".call_id"
 	}
 	return o.at
-}
-
-// splitIndex splits list[3].rest.
-func splitIndex(name, list string) (i int, rest string, ok bool) {
-	inner, ok := strings.CutPrefix(name, list+"[")
-	if !ok {
-		return 0, "", false
-	}
-	number, rest, ok := strings.Cut(inner, "]")
-	i, err := strconv.Atoi(number)
-	return i, rest, ok && err == nil && i >= 0
 }
