@@ -90,7 +90,7 @@ bench: ## measure speed and memory, as docs/benchmarks.md reports them
 lint: ## gofmt, vet, staticcheck and our own rules; govulncheck where its database can be reached
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; }
 	go build -o bin/lint ./test/lint
-	go vet -vettool=$(CURDIR)/bin/lint -tags browser,docs,chaosha ./...
+	go vet -vettool=$(CURDIR)/bin/lint -tags browser,docs,chaosha,upgrade ./...
 	@scripts/vulncheck.sh
 
 prose: ## check the wording of docs, comments, messages, templates and openapi.yaml (ARGS=-v lists findings and warnings)
@@ -100,9 +100,9 @@ prose: ## check the wording of docs, comments, messages, templates and openapi.y
 fuzz: ## run each fuzz target for FUZZTIME
 	@scripts/fuzz.sh $(FUZZTIME)
 
-dist: ## build archives, packages, the container image, an SBOM and checksums in dist/
+dist: ## build archives, packages, the image, an SBOM and checksums in dist/ (PLATFORMS=linux/amd64 builds for one)
 	go build -C .dist -o ../bin/dist .
-	bin/dist -version '$(VERSION)' -out dist $(if $(MAINTAINER),-maintainer '$(MAINTAINER)')
+	bin/dist -version '$(VERSION)' -out dist $(if $(MAINTAINER),-maintainer '$(MAINTAINER)') $(if $(PLATFORMS),-platforms '$(PLATFORMS)')
 
 distcheck: ## install the packages and run the image of dist/ (needs Debian, root, mmdebstrap, lintian, rpm)
 	@scripts/distcheck.sh

@@ -12,6 +12,7 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -145,8 +146,11 @@ func sticky(mode int64) os.FileMode {
 // image writes an archive in the OCI image layout, with an image for each
 // architecture of Linux.
 func (r release) image(built map[target]string) error {
+	if !slices.ContainsFunc(r.targets, func(t target) bool { return t.os == "linux" }) {
+		return nil
+	}
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
-	for _, t := range targets {
+	for _, t := range r.targets {
 		if t.os != "linux" {
 			continue
 		}

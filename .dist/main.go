@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,12 +24,15 @@ type release struct {
 	maintainer string
 	time       time.Time // of the commit
 	out        string
+	targets    []target
 }
 
 // target is a platform that a binary is built for.
 type target struct{ os, arch string }
 
-var targets = []target{
+func (t target) String() string { return t.os + "/" + t.arch }
+
+var allTargets = []target{
 	{"linux", "amd64"}, {"linux", "arm64"},
 	{"darwin", "amd64"}, {"darwin", "arm64"},
 	{"windows", "amd64"}, {"windows", "arm64"},
@@ -40,11 +44,32 @@ func main() {
 	version := flag.String("version", "dev", "version of the artifacts")
 	maintainer := flag.String("maintainer", "The Turnpike Authors <noreply@github.com>", "maintainer of the packages, as Name <address>")
 	out := flag.String("out", "dist", "directory of the artifacts, which is replaced")
+	platforms := flag.String("platforms", "", "build only for these platforms, such as linux/amd64,linux/arm64")
 	root := flag.String("root", "", "only write the root file system of the image for this platform to a directory")
 	flag.Parse()
-	if err := run(release{version: strings.TrimPrefix(*version, "v"), maintainer: *maintainer, out: *out}, *root); err != nil {
+	chosen, err := chooseTargets(*platforms)
+	if err == nil {
+		err = run(release{version: strings.TrimPrefix(*version, "v"), maintainer: *maintainer, out: *out, targets: chosen}, *root)
+	}
+	if err != nil {
 		log.Fatal(err)
 	}
+}
+
+// chooseTargets returns the named platforms, or all of them without names.
+func chooseTargets(platforms string) ([]target, error) {
+	if platforms == "" {
+		return allTargets, nil
+	}
+	var chosen []target
+	for name := range strings.SplitSeq(platforms, ",") {
+		i := slices.IndexFunc(allTargets, func(t target) bool { return t.String() == name })
+		if i < 0 {
+			return nil, fmt.Errorf("-platforms: unknown platform %q; known platforms: %v", name, allTargets)
+		}
+		chosen = append(chosen, allTargets[i])
+	}
+	return chosen, nil
 }
 
 func run(r release, root string) (err error) {
@@ -66,8 +91,8 @@ func run(r release, root string) (err error) {
 	}
 	defer os.RemoveAll(binaries)
 	built := map[target]string{}
-	for _, t := range targets {
-		log.Printf("building for %s/%s", t.os, t.arch)
+	for _, t := range r.targets {
+		log.Printf("building for %s", t)
 		path := filepath.Join(binaries, t.os+"_"+t.arch)
 		if err := r.build(t, path); err != nil {
 			return err
@@ -85,7 +110,7 @@ func run(r release, root string) (err error) {
 	if err := r.image(built); err != nil {
 		return err
 	}
-	if err := r.bom(built[target{"linux", "amd64"}]); err != nil {
+	if err := r.bom(built[r.targets[0]]); err != nil {
 		return err
 	}
 	return r.checksums()

@@ -3,13 +3,15 @@
 # another directory and without a network, installs the Debian and the RPM package
 # in a clean Debian, and runs the image with podman, or in a chroot where no
 # container can be started. Runs the arm64 program if qemu-user-static is installed.
-# Needs Debian, root, mmdebstrap, lintian, rpm and python3.
+# Needs Debian, root, mmdebstrap, lintian, rpm, podman with runc or crun, and python3.
+# After `make dist PLATFORMS=…`, set the same PLATFORMS.
 set -eu
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
-server=
+server= loaded=
 cleanup() {
 	[ -z "$server" ] || kill "$server" 2>/dev/null || true
+	[ -z "$loaded" ] || command podman rmi --force "$loaded" >/dev/null || true
 	rm -rf "$work"
 }
 trap cleanup EXIT
@@ -28,7 +30,7 @@ if [ -z "$(git status --porcelain)" ]; then
 	git clone -q . "$work/again"
 	# The clone has no tags that were made since, and the modules are in the cache.
 	version=$(basename "$image" _image.tar)
-	GOPROXY=off unshare --net make -C "$work/again" dist VERSION="${version#turnpike_}" MAINTAINER="${MAINTAINER:-}"
+	GOPROXY=off unshare --net make -C "$work/again" dist VERSION="${version#turnpike_}" MAINTAINER="${MAINTAINER:-}" PLATFORMS="${PLATFORMS:-}"
 	diff dist/SHA256SUMS "$work/again/dist/SHA256SUMS"
 	rm -rf "$work/again"
 else
@@ -45,20 +47,20 @@ chat() { # ADDRESS KEY
 }
 # Serves a request. RUN starts the program as the user of the service.
 serve() { # NAME ADDRESS FIRST_RUN_FILE DATA RUN...
-	name=$1 address=$2 first=$3 data=$4
+	log=$work/$1.log address=$2 first=$3 data=$4
 	shift 4
-	"$@" serve --data "$data" --listen "$address" --log-format json >"$work/$name.log" 2>&1 &
+	"$@" serve --data "$data" --listen "$address" --log-format json >"$log" 2>&1 &
 	server=$!
 	tries=0
 	until "$@" healthcheck --url "http://$address"; do
 		tries=$((tries + 1))
-		[ "$tries" -lt 50 ] || { cat "$work/$name.log"; exit 1; }
+		[ "$tries" -lt 50 ] || { cat "$log"; exit 1; }
 		sleep 0.5
 	done
 	"$@" setup-link --data "$data" --public-url "http://$address"
 	chat "$address" "$(sed -n 's/^ *\(tp_test_[A-Za-z0-9]*\)$/\1/p' "$first")"
 	kill "$server"
-	wait "$server" || { cat "$work/$name.log"; exit 1; }
+	wait "$server" || { cat "$log"; exit 1; }
 	server=
 }
 serve_chroot() { # NAME ROOT USER ADDRESS DATA
@@ -69,7 +71,8 @@ serve_chroot() { # NAME ROOT USER ADDRESS DATA
 installed() {
 	chroot "$root" getent passwd turnpike
 	chroot "$root" systemctl is-enabled turnpike
-	chroot "$root" systemd-analyze verify turnpike.service
+	warnings=$(chroot "$root" systemd-analyze verify turnpike.service 2>&1) || true
+	test -z "$warnings" || { echo "$warnings"; exit 1; }
 	test "$(stat -c %a "$root/etc/turnpike/env")" = 600
 	user=$(chroot "$root" id -u turnpike):$(chroot "$root" id -g turnpike)
 }
@@ -86,6 +89,8 @@ say "Remove the Debian package"
 chroot "$root" dpkg --purge turnpike
 test -f "$root/var/lib/turnpike/master.key"
 test ! -e "$root/etc/turnpike/env"
+rm -r "$root/var/lib/turnpike"
+chroot "$root" userdel turnpike
 
 say "Install the RPM package, with its scripts"
 rpm --query --package --info "$rpm"
@@ -105,10 +110,11 @@ test -f "$root/var/lib/turnpike/master.key"
 
 say "Run the image"
 runtime=$(command -v runc || command -v crun)
-name=$(podman load -q -i "$image" | sed 's/.*: //')
+loaded=$(podman load -q -i "$image" | sed 's/.*: //')
 podman() { command podman --runtime "$runtime" "$@"; }
-# Limits that don't exceed those of an unprivileged root.
-if podman run -d --rm --name turnpike-distcheck --ulimit nofile=1024:1024 --ulimit nproc=512:512 --network host -e TURNPIKE_LISTEN=127.0.0.1:18081 "$name"; then
+# As deploy/compose does, and with limits that don't exceed those of an unprivileged root.
+if podman run -d --rm --name turnpike-distcheck --read-only --tmpfs /tmp --cap-drop all --security-opt no-new-privileges \
+	--ulimit nofile=1024:1024 --ulimit nproc=512:512 --network host -e TURNPIKE_LISTEN=127.0.0.1:18081 "$loaded"; then
 	tries=0
 	until podman exec turnpike-distcheck turnpike healthcheck; do
 		tries=$((tries + 1))
@@ -134,9 +140,12 @@ PYTHON
 fi
 
 say "Run the arm64 program"
-if [ "$arch" = amd64 ] && command -v qemu-aarch64-static >/dev/null; then
+archive=$(ls dist/turnpike_*_linux_arm64.tar.gz 2>/dev/null || true)
+if [ "$arch" != amd64 ] || [ -z "$archive" ]; then
+	echo "skipped: there is no program for another architecture"
+elif command -v qemu-aarch64-static >/dev/null; then
 	mkdir "$work/arm64"
-	tar -xzf dist/turnpike_*_linux_arm64.tar.gz -C "$work/arm64" --strip-components=1
+	tar -xzf "$archive" -C "$work/arm64" --strip-components=1
 	qemu-aarch64-static "$work/arm64/turnpike" version
 	serve arm64 127.0.0.1:18082 "$work/arm64/data/first-run.txt" "$work/arm64/data" qemu-aarch64-static "$work/arm64/turnpike"
 else
