@@ -29,12 +29,14 @@ type modelPricing struct {
 	PerImage     credits.Micro `json:"per_image,omitzero"`
 	PerSecond    credits.Micro `json:"per_second,omitzero"`
 	PerCharacter credits.Micro `json:"per_character,omitzero"`
+
+	PerToolCall map[string]credits.Micro `json:"per_tool_call,omitempty"` // of tools that run at the provider
 }
 
 func (c *Call) model(m *catalog.Model) *modelObject {
 	return &modelObject{ID: m.ID, Object: "model", Created: c.s.Gateway.CatalogDate().Unix(), OwnedBy: m.Provider,
 		ContextWindow: orNil(m.ContextWindow), MaxOutputTokens: orNil(m.MaxOutputTokens), Modalities: m.Modalities,
-		Pricing: &modelPricing{m.Price.Input, m.Price.Output, m.Price.CachedInput, m.Price.CacheWrite, m.Price.PerImage, m.Price.PerSecond, m.Price.PerCharacter}}
+		Pricing: &modelPricing{m.Price.Input, m.Price.Output, m.Price.CachedInput, m.Price.CacheWrite, m.Price.PerImage, m.Price.PerSecond, m.Price.PerCharacter, m.Price.Tools.Named()}}
 }
 
 // listModels returns all models on one page, as OpenAI does.

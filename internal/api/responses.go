@@ -35,9 +35,7 @@ func createResponse(c *Call) error {
 	if err != nil {
 		return r.TranslateFault(err)
 	}
-	if !response.Native {
-		c.warn(r.Warning())
-	}
+	c.warn(r.Warning(response.Native))
 	if response.Stream != nil {
 		c.nameModel(response)
 		return c.streamResponse(newResponseEvents(r, response), state, out)

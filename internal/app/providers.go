@@ -20,7 +20,7 @@ import (
 func LoadCatalog(cfg config.Config) (*catalog.Catalog, error) {
 	t := catalog.Terms{CreditUSD: cfg.CreditUSD.Rat(), MarkupPercent: cfg.MarkupPercent.Rat()}
 	for _, p := range cfg.Providers {
-		s := catalog.Supplier{Name: p.Name, Table: p.Catalog, Vendor: p.Vendor(), Local: p.Local, Default: listPrice(p.DefaultPrice)}
+		s := catalog.Supplier{Name: p.Name, Table: p.Catalog, Vendor: p.Vendor(), Local: p.Local, Default: listPrice(p.DefaultPrice), Tools: toolPrices(p.ToolPrices)}
 		for _, m := range p.Models {
 			s.Models = append(s.Models, catalog.ListedModel{ID: m.ID, Upstream: m.Upstream, Kind: catalog.Kind(m.Kind), Price: listPrice(m.Price),
 				ContextWindow: int64(m.ContextWindow), MaxOutputTokens: int64(m.MaxOutputTokens), Capabilities: m.Capabilities})
@@ -50,6 +50,14 @@ func listPrice(p *config.ModelPrice) *catalog.ListPrice {
 		PerImage: p.PerImage.Rat(), PerSecond: p.PerSecond.Rat(), PerCharacter: p.PerCharacter.Rat()}
 }
 
+func toolPrices(p *config.ToolPrices) (out catalog.ToolListPrices) {
+	if p != nil {
+		out[catalog.WebSearch], out[catalog.WebSearchPreview], out[catalog.FileSearch] = p.WebSearch.Rat(), p.WebSearchPreview.Rat(), p.FileSearch.Rat()
+		out[catalog.CodeInterpreter], out[catalog.ImageGeneration] = p.CodeInterpreter.Rat(), p.ImageGeneration.Rat()
+	}
+	return out
+}
+
 // providerClient is a client of a configured provider, with its own connections.
 type providerClient struct {
 	config   config.Provider // without models and prices
@@ -63,7 +71,7 @@ func providerClients(cfg config.Config, before []providerClient) []providerClien
 	var list []providerClient
 	timeouts := wire.Timeouts{Connect: cfg.Gateway.ConnectTimeout, FirstByte: cfg.Gateway.FirstByteTimeout, Idle: cfg.Gateway.IdleTimeout}
 	for _, p := range cfg.Providers {
-		p.Models, p.DefaultPrice, p.Weight, p.Catalog, p.Local = nil, nil, 0, "", false
+		p.Models, p.DefaultPrice, p.ToolPrices, p.Weight, p.Catalog, p.Local = nil, nil, nil, 0, "", false
 		same := slices.IndexFunc(before, func(c providerClient) bool { return c.timeouts == timeouts && reflect.DeepEqual(c.config, p) })
 		if same >= 0 {
 			list = append(list, before[same])

@@ -138,9 +138,12 @@ func newModel(row table.Row, r rate) (*Model, error) {
 		}
 	}
 	kind := Kind(row.Kind)
-	return &Model{ID: row.ID, Provider: row.Provider, Kind: kind, ContextWindow: row.ContextWindow,
+	m := &Model{ID: row.ID, Provider: row.Provider, Kind: kind, ContextWindow: row.ContextWindow,
 		MaxOutputTokens: row.MaxOutputTokens, Modalities: modalities(kind, can), Capabilities: can, Deprecated: deprecated,
-		Price: price, Priced: list.covers(kind) && !generatesAudio(kind, row.ID)}, nil
+		Price: price, Priced: list.covers(kind) && !generatesAudio(kind, row.ID)}
+	tools, err := r.tools(m.Provider, ToolListPrices{})
+	m.Price.Tools = tools.of(m)
+	return m, err
 }
 
 // generatesAudio reports by its name whether a chat model generates audio, whose price the table

@@ -79,7 +79,9 @@ func TestListPricesAreExact(t *testing.T) {
 			t.Errorf("%s has no %s", tt.provider, tt.id)
 			continue
 		}
-		if m.Price != tt.want || !m.Priced {
+		got := m.Price
+		got.Tools = catalog.ToolPrices{}
+		if got != tt.want || !m.Priced {
 			t.Errorf("price of %s is %+v (priced: %t), want %+v", tt.id, m.Price, m.Priced, tt.want)
 		}
 	}

@@ -19,6 +19,8 @@ type Price struct {
 	PerImage     credits.Micro
 	PerSecond    credits.Micro
 	PerCharacter credits.Micro
+
+	Tools ToolPrices // per call, in addition to all others
 }
 
 // Tokens are the tokens of a call. CachedInput and CacheWrite are part of Input, and HourWrite is
@@ -38,14 +40,18 @@ func (t Tokens) clamped() Tokens {
 
 // Cost returns the price of tokens, rounded up once.
 func (p Price) Cost(u Tokens) credits.Micro {
-	u = u.clamped()
 	var sum tokenCost
-	sum.add(u.Input-u.CachedInput-u.CacheWrite, p.Input)
-	sum.add(u.CachedInput, p.CachedInput)
-	sum.add(u.CacheWrite-u.HourWrite, p.CacheWrite)
-	sum.add(u.HourWrite, p.hourWrite())
-	sum.add(u.Output, p.Output)
+	sum.addTokens(u, p)
 	return sum.perMillion()
+}
+
+func (s *tokenCost) addTokens(u Tokens, p Price) {
+	u = u.clamped()
+	s.add(u.Input-u.CachedInput-u.CacheWrite, p.Input)
+	s.add(u.CachedInput, p.CachedInput)
+	s.add(u.CacheWrite-u.HourWrite, p.CacheWrite)
+	s.add(u.HourWrite, p.hourWrite())
+	s.add(u.Output, p.Output)
 }
 
 // hourWrite returns the rate of input that the provider caches for an hour. Anthropic, the only
@@ -63,7 +69,7 @@ func (p Price) HighestInput() credits.Micro {
 	return max(p.Input, p.CachedInput, p.CacheWrite)
 }
 
-// tokenCost is a sum of tokens × price in 128 bits, which five products can't overflow: each is
+// tokenCost is a sum of tokens × price in 128 bits, which ten products can't overflow: each is
 // below 2⁶³ × 2⁶⁰.
 type tokenCost struct{ hi, lo uint64 }
 
@@ -91,6 +97,7 @@ type Units struct {
 	Images       int64
 	Characters   int64 // of speech
 	Milliseconds int64 // of audio or video
+	ToolCalls    ToolCalls
 }
 
 // speechTokensPerSecond applies where speech is priced by token: providers don't report them.
@@ -116,7 +123,10 @@ func (m *Model) Cost(u Units) credits.Micro {
 		sum.add(u.Input, p.Input)
 		sum.add(max(u.Output, u.Milliseconds*speechTokensPerSecond/1000), p.Output)
 	default:
-		return p.Cost(u.Tokens)
+		sum.addTokens(u.Tokens, p)
+	}
+	for i, calls := range u.ToolCalls {
+		sum.add(calls*perMillion, p.Tools[i].PerCall)
 	}
 	return sum.perMillion()
 }
@@ -128,6 +138,9 @@ func (u Units) clamped() Units {
 	u.Tokens = u.Tokens.clamped()
 	for _, n := range []*int64{&u.Images, &u.Characters, &u.Milliseconds} {
 		*n = min(max(*n, 0), maxUnits)
+	}
+	for i, n := range u.ToolCalls {
+		u.ToolCalls[i] = min(max(n, 0), maxUnits)
 	}
 	return u
 }

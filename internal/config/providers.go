@@ -26,6 +26,7 @@ type Provider struct {
 	ResponsesAPI    *bool             `key:"responses_api"` // nil means only OpenAI itself
 	Weight          int               `key:"weight" default:"1"`
 	DefaultPrice    *ModelPrice       `key:"default_price"`
+	ToolPrices      *ToolPrices       `key:"tool_prices"`
 	Models          []ProviderModel   `key:"models"` // nil means all models in the table
 }
 
@@ -52,6 +53,16 @@ type ModelPrice struct {
 	PerImage     Decimal `key:"per_image"`
 	PerSecond    Decimal `key:"per_second"`
 	PerCharacter Decimal `key:"per_character"`
+}
+
+// ToolPrices are the prices of tools that the provider runs, in US dollars per call. Code interpreters
+// are counted by container.
+type ToolPrices struct {
+	WebSearch        Decimal `key:"web_search"`
+	WebSearchPreview Decimal `key:"web_search_preview"`
+	FileSearch       Decimal `key:"file_search"`
+	CodeInterpreter  Decimal `key:"code_interpreter"`
+	ImageGeneration  Decimal `key:"image_generation"`
 }
 
 // Route is an ordered list of models behind one name, route/NAME.

@@ -67,6 +67,7 @@ func (a *activeCall) settle(u providers.Usage, source string) (charged credits.M
 	if source != audit.UsageProvider {
 		u = a.request.withEstimatedInput(u)
 	}
+	u.ToolCalls = a.request.toolCalls(a.target, u)
 	cost := a.target.offer.Cost(unitsOf(u))
 	var unbilled credits.Micro
 	if a.reservation != nil {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"turnpike/internal/audit"
-	"turnpike/internal/catalog"
 	"turnpike/internal/fault"
 	"turnpike/internal/providers"
 )
@@ -168,7 +167,7 @@ func (s *startedStream) Close() error {
 // outputLimitFor returns the limit to send to a provider, or 0 for none. A free model with an
 // unknown context window gets no default limit, because it rejects one beyond its window.
 func outputLimitFor(t target, r *request, output int64) int64 {
-	if r.maxOutput == 0 && t.offer.ContextWindow == 0 && t.offer.Price == (catalog.Price{}) {
+	if r.maxOutput == 0 && t.offer.ContextWindow == 0 && t.offer.Price.IsFree() {
 		return 0
 	}
 	return output

@@ -122,7 +122,7 @@ func (g *Gateway) Chat(ctx context.Context, c Call) (*Response, error) {
 
 // checkTier rejects a tier whose prices the catalog doesn't have.
 func (r *request) checkTier(targets []target) error {
-	if r.priorityTier && slices.ContainsFunc(targets, func(t target) bool { return t.offer.Price != catalog.Price{} }) {
+	if r.priorityTier && slices.ContainsFunc(targets, func(t target) bool { return !t.offer.Price.IsFree() }) {
 		return fault.Invalid("service_tier", `service_tier "priority" has its own prices, which this server does not know. Omit it, or choose a model that the operator sells at those prices.`)
 	}
 	return nil
@@ -131,6 +131,11 @@ func (r *request) checkTier(targets []target) error {
 // run makes a model call: rate limits, reservation, log, provider, settlement. Settling the
 // log entry ends the reservation; the end of the response frees the slot in flight.
 func (g *snapshot) run(ctx context.Context, c Call, r *request, targets []target, send sendFunc) (*Response, error) {
+	if r.choices > 0 {
+		if err := r.priceSearch(targets); err != nil {
+			return nil, err
+		}
+	}
 	ticket, err := g.checkRateLimit(c, r, targets[0])
 	if err != nil {
 		return nil, err

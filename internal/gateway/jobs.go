@@ -35,7 +35,7 @@ func supportsKind(p providers.Provider, kind catalog.Kind) (ok bool) {
 
 func unitsOf(u providers.Usage) catalog.Units {
 	return catalog.Units{Tokens: catalog.Tokens{Input: u.InputTokens, Output: u.OutputTokens, CachedInput: u.CachedInput, CacheWrite: u.CacheWrite, HourWrite: u.HourWrite},
-		Images: u.Images, Characters: u.Characters, Milliseconds: u.Milliseconds}
+		Images: u.Images, Characters: u.Characters, Milliseconds: u.Milliseconds, ToolCalls: u.ToolCalls}
 }
 
 // maxUnitCost returns what units can cost at a target, at its highest rates.

@@ -45,7 +45,7 @@ func (g *Gateway) Messages(ctx context.Context, c Call, o MessageOptions) (*Resp
 	if err != nil {
 		return nil, err
 	}
-	if err := r.messages.checkPrices(targets); err != nil {
+	if err := r.checkMessagePrices(targets); err != nil {
 		return nil, err
 	}
 	m := &messageCall{body: c.Body, options: o, decode: messages.Decode, beforeWait: c.BeforeWait}
@@ -182,7 +182,8 @@ type messageFields struct {
 }
 
 type messageTool struct {
-	Type string `json:"type"`
+	Type    string `json:"type"`
+	MaxUses *int64 `json:"max_uses"`
 }
 
 // messageNames are the names that Turnpike reads, here or in a translation.
@@ -193,6 +194,7 @@ var messageNames = func() jsonbody.Names {
 			names[name] = inside
 		}
 	}
+	names["tools"]["max_uses"] = nil
 	return names
 }()
 
@@ -236,17 +238,27 @@ const builtInToolTokens = 2_000
 // charges for them and adds their results to the input.
 var clientTools = []string{"custom", "bash_", "text_editor_", "computer_", "memory_", "tool_search_tool_"}
 
-// checkPrices rejects what has a price that the catalog doesn't know, unless the models are free.
-func (f *messageFields) checkPrices(targets []target) error {
-	if !slices.ContainsFunc(targets, func(t target) bool { return t.offer.Price != catalog.Price{} }) {
+// checkMessagePrices rejects what has a price that the catalog doesn't know, unless the models are
+// free. Web searches may have one, and then need a limit.
+func (r *request) checkMessagePrices(targets []target) error {
+	if !slices.ContainsFunc(targets, func(t target) bool { return !t.offer.Price.IsFree() }) {
 		return nil
 	}
 	const unknown = "has its own price, which this server does not know."
+	f, searches := r.messages, int64(0)
 	for i, t := range f.Tools {
 		if t.Type == "" || slices.ContainsFunc(clientTools, func(prefix string) bool { return strings.HasPrefix(t.Type, prefix) }) {
 			continue
 		}
-		at := "tools[" + strconv.Itoa(i) + "].type"
+		path := "tools[" + strconv.Itoa(i) + "]"
+		if strings.HasPrefix(t.Type, "web_search_") && !slices.ContainsFunc(targets, func(t target) bool { return !t.offer.Price.Tools[catalog.WebSearch].Known }) {
+			if t.MaxUses == nil || *t.MaxUses < 1 {
+				return fault.Missing(path+".max_uses", "%s.max_uses is required, because each web search costs credits. Set it to the number of searches that you allow.", path)
+			}
+			searches = min(searches+*t.MaxUses, maxTokenCount)
+			continue
+		}
+		at := path + ".type"
 		return fault.Invalid(at, "%s %.60q runs at the provider and %s Use a tool that your program runs.", at, t.Type, unknown)
 	}
 	switch {
@@ -256,6 +268,13 @@ func (f *messageFields) checkPrices(targets []target) error {
 		return fault.Invalid("speed", "speed %.40q %s Omit it.", f.Speed, unknown)
 	case f.InferenceGeo != "" && f.InferenceGeo != "global":
 		return fault.Invalid("inference_geo", "inference_geo %.40q %s Omit it.", f.InferenceGeo, unknown)
+	}
+	if searches > 0 {
+		r.hosted = &hostedTools{maxCalls: func(target) (calls catalog.ToolCalls) {
+			calls[catalog.WebSearch] = searches
+			return calls
+		}}
+		r.boundByContext(targets)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"math/big"
 	"strings"
 	"testing"
 
@@ -134,6 +135,30 @@ func TestUnknownPricesAreRejected(t *testing.T) {
 	free := r.withProviders(t, []providers.Provider{n}, catalog.Supplier{Local: true, Models: []catalog.ListedModel{{ID: "small"}}})
 	if out := free.sendMessage(strings.Replace(messageBody, `{`, `{"speed":"fast",`, 1), MessageOptions{}); out.err != nil {
 		t.Errorf("free: %v", out.err)
+	}
+}
+
+func TestWebSearchesOfMessagesAreCharged(t *testing.T) {
+	t.Parallel()
+	n := &nativeFake{fake: newFake("claude")}
+	r := newFixture(t, []providers.Provider{n}, catalog.Supplier{Tools: catalog.ToolListPrices{catalog.WebSearch: big.NewRat(1, 100)}, Models: []catalog.ListedModel{{ID: "small", Price: dollars(1, 2)}}})
+	body := strings.Replace(messageBody, `{`, `{"tools":[{"type":"web_search_20250305","name":"web_search","max_uses":2}],`, 1)
+	const search = 10 * credits.Credit
+	input := credits.Micro(len(body)+frameTokens+toolTokens+builtInToolTokens) * 1000
+	budget := input + 100*2000 + 2*search - 1
+	r.keyBudget = &budget
+	if out := r.sendMessage(body, MessageOptions{}); out.code != string(fault.BudgetExceeded) || len(n.seen) > 0 {
+		t.Errorf("over the budget: %v, %d requests", out.err, len(n.seen))
+	}
+	budget++
+	n.usage = providers.Usage{InputTokens: 10, OutputTokens: 5, ToolCalls: catalog.ToolCalls{catalog.WebSearch: 1}}
+	if out := r.sendMessage(body, MessageOptions{}); out.err != nil || out.Reserved != budget || out.Charged != credits.Micro(out.Input)*1000+credits.Micro(out.Output)*2000+search {
+		t.Errorf("got %+v, %v", out.entry, out.err)
+	}
+	r.keyBudget = nil
+	out := r.sendMessage(strings.Replace(body, `,"max_uses":2`, "", 1), MessageOptions{})
+	if f, ok := fault.As(out.err); !ok || f.Param != "tools[0].max_uses" {
+		t.Errorf("without a limit: %v", out.err)
 	}
 }
 

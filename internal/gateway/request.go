@@ -29,6 +29,8 @@ type request struct {
 	store        func(ctx context.Context) error // stores the output before it is charged; may be nil
 	messages     *messageFields                  // of a request in Anthropic's format; nil otherwise
 	hourCache    bool                            // it may write to a cache that costs more
+	webSearch    bool                            // a chat completion asks for a web search
+	hosted       *hostedTools                    // nil if no tool has a price
 }
 
 type needs struct{ tools, vision, audio, schema bool }
@@ -53,7 +55,7 @@ func readChat(body []byte) (*request, error) {
 	r := &request{
 		operation: "chat", body: body, choices: in.Choices, stream: in.Stream, includeUsage: in.IncludeUsage,
 		maxOutput: min(in.MaxOutput, maxTokenCount), priorityTier: in.PriorityService,
-		needs: needs{tools: in.HasTools, schema: in.HasSchema},
+		needs: needs{tools: in.HasTools, schema: in.HasSchema}, webSearch: in.WebSearch,
 	}
 	if r.models, err = modelList(&in.Model, in.Models); err != nil {
 		return nil, err

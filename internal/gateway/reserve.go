@@ -42,7 +42,8 @@ func (g *snapshot) maxOutputFor(t target, r *request) int64 {
 	return min(n, maxUnknownOutput)
 }
 
-// maxTokenCost returns the maximum cost of the request's input and of so many output tokens.
+// maxTokenCost returns the maximum cost of the request's input, of so many output tokens and of the
+// hosted tools.
 func maxTokenCost(t target, r *request, output int64) credits.Micro {
 	p := t.offer.Price
 	if r.hourCache {
@@ -50,7 +51,7 @@ func maxTokenCost(t target, r *request, output int64) credits.Micro {
 	} else {
 		p.Input = p.HighestInput()
 	}
-	return p.Cost(catalog.Tokens{Input: r.maxInput, Output: output})
+	return min(credits.Max, p.Cost(catalog.Tokens{Input: r.maxInput, Output: output})+r.maxToolCost(t))
 }
 
 func (g *snapshot) maxCost(t target, r *request) credits.Micro {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -30,14 +31,14 @@ func (g *Gateway) Responses(ctx context.Context, c Call, in *responses.Request) 
 	if err := r.checkTier(targets); err != nil {
 		return nil, err
 	}
-	if err := r.boundInput(in, targets); err != nil {
+	if err := cmp.Or(r.priceTools(in, targets), r.boundInput(in, targets)); err != nil {
 		return nil, err
 	}
 	c.TransformBody = in.ToResponse
 	return s.run(ctx, c, r, targets, func(ctx context.Context, t target, maxOutput int64) (*providers.Response, error) {
 		if native := t.responder(); native != nil {
 			return native.Respond(ctx, &providers.ResponsesRequest{Model: t.offer.Upstream, ID: t.offer.ID, Body: in.Body(), Input: in.Input(), Stream: r.stream,
-				MaxOutput: maxOutput, Stored: in.Stored, Fields: in.ResponseFields(), BeforeWait: c.BeforeWait})
+				MaxOutput: maxOutput, MaxToolCalls: r.maxToolCalls(), Tools: in.KeptTools(), Stored: in.Stored, Fields: in.ResponseFields(), BeforeWait: c.BeforeWait})
 		}
 		if err := in.Translate(); err != nil {
 			return nil, err
@@ -102,12 +103,18 @@ func (r *request) boundInput(in *responses.Request, targets []target) error {
 			return err
 		}
 	}
-	if native && in.HasHostedTools() { // results of searches become input
-		for _, t := range targets {
-			r.maxInput = max(r.maxInput, t.offer.ContextWindow)
-		}
+	if native && in.HasHostedTools() {
+		r.boundByContext(targets)
 	}
 	return nil
+}
+
+// boundByContext raises the bound of the input tokens to the context window, because the results of
+// hosted tools become input.
+func (r *request) boundByContext(targets []target) {
+	for _, t := range targets {
+		r.maxInput = max(r.maxInput, t.offer.ContextWindow)
+	}
 }
 
 // inputMediaTokens is mediaTokens for the items of a Responses request.

@@ -22,6 +22,7 @@ type Routing struct {
 	HasTools        bool
 	HasSchema       bool
 	PriorityService bool // a service tier that costs more
+	WebSearch       bool // the provider searches the web
 }
 
 type routingFields struct {
@@ -39,7 +40,8 @@ type routingFields struct {
 	ResponseFormat      struct {
 		Type string `json:"type"`
 	} `json:"response_format"`
-	ServiceTier jsontext.Value `json:"service_tier"`
+	ServiceTier      jsontext.Value `json:"service_tier"`
+	WebSearchOptions jsontext.Value `json:"web_search_options"`
 }
 
 const maxChoices = 128
@@ -53,7 +55,7 @@ func ReadRouting(body []byte) (*Routing, error) {
 	}
 	r := &Routing{
 		Model: in.Model, Models: in.Models, Stream: in.Stream, IncludeUsage: in.StreamOptions.IncludeUsage,
-		Choices: 1, HasSchema: in.ResponseFormat.Type == "json_schema",
+		Choices: 1, HasSchema: in.ResponseFormat.Type == "json_schema", WebSearch: isSet(in.WebSearchOptions),
 	}
 	if in.N != nil {
 		if *in.N < 1 || *in.N > maxChoices {

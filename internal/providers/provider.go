@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"turnpike/internal/catalog"
 )
 
 // Provider is a model provider. Its other interfaces say what it can do.
@@ -77,6 +79,8 @@ type Usage struct {
 	Images       int64
 	Characters   int64 // turned into speech
 	Milliseconds int64 // of video or audio
+
+	ToolCalls catalog.ToolCalls // of tools that the provider ran
 }
 
 // Response is a provider's response: Body if it isn't streamed, Stream if it is,

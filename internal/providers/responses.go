@@ -26,6 +26,10 @@ type ResponsesRequest struct {
 	Input jsontext.Value
 	// MaxOutput limits the output tokens, as in ChatRequest.
 	MaxOutput int64
+	// MaxToolCalls limits the calls of hosted tools, for which credits are reserved. 0 means no limit.
+	MaxToolCalls int64
+	// Tools replaces the tools of the body; nil keeps them.
+	Tools jsontext.Value
 	// Stored asks for reasoning in a form that can be sent back, because Turnpike stores the response.
 	Stored bool
 	// BeforeWait is that of ChatRequest.

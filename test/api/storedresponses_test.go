@@ -212,7 +212,9 @@ const (
 )
 
 func TestProviderWithResponsesAPIGetsTheRequestItself(t *testing.T) {
-	native := func(cfg *config.Config) { cfg.Providers[0].ResponsesAPI = new(true) }
+	native := func(cfg *config.Config) {
+		cfg.Providers[0].ResponsesAPI, cfg.Providers[0].ToolPrices = new(true), &config.ToolPrices{FileSearch: "0"}
+	}
 	eachGateway(t, both, native, func(t *testing.T, m *gatewayClient) {
 		const cost = 16*smallIn + 4*smallCached + 5*smallOut
 		m.openai.Queue(upstreams.OpenAIReply{Body: nativeResponse("resp_up", nativeReasoning+","+nativeMessage)})

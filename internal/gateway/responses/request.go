@@ -243,6 +243,7 @@ type Request struct {
 
 	in           *request
 	body         []byte
+	unpriced     []string         // types of hosted tools that are dropped, because they have no price
 	earlier      []jsontext.Value // items before the input, from stored state
 	resumed      jsontext.Value   // the input with the earlier items; nil if the request needs no state
 	translated   bool
@@ -286,13 +287,6 @@ func (r *Request) Routing() openai.Routing {
 		out.HasSchema = in.Text.Format.Type == "json_schema"
 	}
 	return out
-}
-
-// HasHostedTools reports whether the provider may add to the input, such as the results of a search.
-func (r *Request) HasHostedTools() bool {
-	return slices.ContainsFunc(r.in.Tools, func(t tool) bool {
-		return t.Type != "function" && t.Type != "custom" && t.Type != "namespace" && t.Type != "tool_search"
-	})
 }
 
 // Body returns the client's body.

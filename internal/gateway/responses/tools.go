@@ -226,14 +226,6 @@ func chatName(namespace, name string) string {
 	return full[:hashed] + "_" + hex.EncodeToString(sum[:4])
 }
 
-// Warning says which tools the model doesn't get, or is empty.
-func (r *Request) Warning() string {
-	if len(r.tools.dropped) == 0 {
-		return ""
-	}
-	return "Ignored tools: " + strings.Join(r.tools.dropped, ", ") + ". The provider of this model does not have them."
-}
-
 // ref returns the tool behind a function's name. A model may invent names.
 func (b *toolbox) ref(function string) toolRef {
 	if ref, ok := b.refs[function]; ok {

@@ -68,14 +68,14 @@ func TestCutCustomToolInputIsItsBeginning(t *testing.T) {
 func TestHostedToolsThatAgentsOfferByDefaultAreDroppedWithAWarning(t *testing.T) {
 	t.Parallel()
 	r := toChat(t, `{"model":"m","input":"hi","tools":[{"type":"web_search"},{"type":"web_search_2025_08_26"},{"type":"image_generation"},{"type":"function","name":"f"}]}`)
-	if want := "Ignored tools: web_search, web_search_2025_08_26, image_generation."; !strings.HasPrefix(r.Warning(), want) {
-		t.Errorf("got %q, want %q", r.Warning(), want)
+	if want := "Ignored tools: web_search, web_search_2025_08_26, image_generation."; !strings.HasPrefix(r.Warning(false), want) {
+		t.Errorf("got %q, want %q", r.Warning(false), want)
 	}
 	if strings.Contains(string(r.Chat), "web_search") || !strings.Contains(string(r.Chat), `"name":"f"`) {
 		t.Errorf("got chat request %s", r.Chat)
 	}
-	if r := toChat(t, `{"model":"m","input":"hi","tools":[{"type":"tool_search"}]}`); r.Warning() != "" || strings.Contains(string(r.Chat), "tools") {
-		t.Errorf("got %q and %s", r.Warning(), r.Chat)
+	if r := toChat(t, `{"model":"m","input":"hi","tools":[{"type":"tool_search"}]}`); r.Warning(false) != "" || strings.Contains(string(r.Chat), "tools") {
+		t.Errorf("got %q and %s", r.Warning(false), r.Chat)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"turnpike/internal/catalog"
 	"turnpike/internal/providers"
 	"turnpike/test/fakes/upstreams"
 )
@@ -89,7 +90,7 @@ func TestNativeStreamCountsWhatItForwards(t *testing.T) {
 	t.Parallel()
 	p, upstream := newProvider(t)
 	upstream.Queue(upstreams.AnthropicReply{Events: []string{nativeStart, `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`, nativeText, nativeText,
-		`{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":33,"iterations":[{"type":"message","input_tokens":25,"output_tokens":33},{"type":"compaction","input_tokens":1000,"output_tokens":10}]}}`, `{"type":"message_stop"}`}})
+		`{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":33,"server_tool_use":{"web_search_requests":2},"iterations":[{"type":"message","input_tokens":25,"output_tokens":33},{"type":"compaction","input_tokens":1000,"output_tokens":10}]}}`, `{"type":"message_stop"}`}})
 	resp, err := p.Messages(t.Context(), &providers.MessagesRequest{Model: sonnet, Stream: true, Body: []byte(`{"model":"x","max_tokens":5,"stream":true,"messages":[{"role":"user","content":"hi"}]}`)})
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +112,7 @@ func TestNativeStreamCountsWhatItForwards(t *testing.T) {
 			t.Errorf("after 80 bytes: %+v", so)
 		}
 	}
-	if usage == nil || usage.InputTokens != 1025 || usage.OutputTokens != 43 {
+	if usage == nil || usage.InputTokens != 1025 || usage.OutputTokens != 43 || usage.ToolCalls[catalog.WebSearch] != 2 {
 		t.Errorf("got usage %+v", usage)
 	}
 }

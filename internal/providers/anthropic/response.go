@@ -6,6 +6,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"turnpike/internal/catalog"
 	"turnpike/internal/openai"
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/wire"
@@ -39,6 +40,9 @@ type usage struct {
 	Creation struct {
 		Hour int64 `json:"ephemeral_1h_input_tokens"`
 	} `json:"cache_creation"`
+	ServerTools struct {
+		WebSearches int64 `json:"web_search_requests"`
+	} `json:"server_tool_use"`
 	// Iterations are the model calls of the request. Those that compact the conversation are charged
 	// in addition to the totals.
 	Iterations []struct {
@@ -65,6 +69,7 @@ func (u *usage) merge(later *usage) {
 	raise(&u.CacheRead, later.CacheRead)
 	raise(&u.Details.Thinking, later.Details.Thinking)
 	raise(&u.Creation.Hour, later.Creation.Hour)
+	raise(&u.ServerTools.WebSearches, later.ServerTools.WebSearches)
 	if len(later.Iterations) > 0 {
 		u.Iterations = later.Iterations
 	}
@@ -80,6 +85,7 @@ func (u *usage) total() providers.Usage {
 		HourWrite:    u.Creation.Hour,
 		Estimated:    u.estimated,
 	}
+	t.ToolCalls[catalog.WebSearch] = u.ServerTools.WebSearches
 	for _, i := range u.Iterations {
 		if i.Type != "compaction" {
 			continue

@@ -41,6 +41,7 @@ func (p *Provider) Respond(ctx context.Context, req *providers.ResponsesRequest)
 
 const (
 	maxOutputTokens    = "max_output_tokens"
+	maxToolCalls       = "max_tool_calls"
 	encryptedReasoning = `"reasoning.encrypted_content"`
 )
 
@@ -58,6 +59,12 @@ func responsesBody(req *providers.ResponsesRequest) ([]byte, error) {
 	}
 	if req.MaxOutput > 0 {
 		o.set(maxOutputTokens, string(atMost(o.get(maxOutputTokens), req.MaxOutput)))
+	}
+	if req.MaxToolCalls > 0 {
+		o.set(maxToolCalls, string(atMost(o.get(maxToolCalls), req.MaxToolCalls)))
+	}
+	if req.Tools != nil {
+		o.set("tools", string(req.Tools))
 	}
 	// Other models reject it.
 	if req.Stored && (isReasoning(req.Model) || isReasoning(req.ID)) {
@@ -102,6 +109,7 @@ func (p *Provider) readNativeResponse(resp *http.Response, fields []providers.Fi
 	if !ok {
 		usage.OutputTokens, usage.Estimated = wire.EstimateTokens(len(o.get("output"))), true
 	}
+	usage.ToolCalls = countToolCalls(o.get("output"))
 	o.setFields(fields)
 	return &providers.Response{Native: true, Body: o.bytes(), Usage: usage}, nil
 }
@@ -140,6 +148,7 @@ type responseStream struct {
 	done       bool
 	deltas     int64
 	characters int64
+	tools      toolCounter
 }
 
 // Next returns the next event. The last one has the usage, if the server reports it.
@@ -184,10 +193,17 @@ func (s *responseStream) forward(data []byte) (chunk providers.Chunk, err error)
 		s.deltas++
 		s.characters += int64(countCharacters(delta[1 : len(delta)-1]))
 	}
+	if kind == "response.output_item.done" {
+		s.tools.add(s.event.get("item"))
+	}
 	if s.event.get("response").Kind() != '{' {
 		return providers.Chunk{Data: oneLine(data), Whole: strings.HasSuffix(kind, "output_item.done")}, nil
 	}
 	if usage, ok := responsesUsage(s.event.nested("response", "usage")); ok && s.done {
+		usage.ToolCalls = s.tools.calls
+		for i, n := range countToolCalls(s.event.nested("response", "output")) { // some servers send no items before
+			usage.ToolCalls[i] = max(usage.ToolCalls[i], n)
+		}
 		chunk.Usage = &usage
 	}
 	var response object
@@ -202,7 +218,7 @@ func (s *responseStream) forward(data []byte) (chunk providers.Chunk, err error)
 
 // SoFar returns an estimate of the output, with four characters per token and at least one token per delta.
 func (s *responseStream) SoFar() providers.Usage {
-	return providers.Usage{OutputTokens: max(s.deltas, (s.characters+3)/4)}
+	return providers.Usage{OutputTokens: max(s.deltas, (s.characters+3)/4), ToolCalls: s.tools.calls}
 }
 
 // Close ends the request, and keeps the connection if the stream has ended.

@@ -1,0 +1,111 @@
+package responses
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// HostedTool is a tool that isn't a function of the client: the provider runs it, or has made it for
+// a purpose of its own.
+type HostedTool struct {
+	Type string
+	At   string // where its type is in the request
+	Free bool   // providers charge no more than its tokens
+
+	inItem bool // an input item adds it
+}
+
+// HostedTools returns the tools of the request that aren't functions.
+func (r *Request) HostedTools() (list []HostedTool) {
+	add := func(tools []tool, at string, inItem bool) {
+		for i := range tools {
+			if t := &tools[i]; !t.isFunction() {
+				list = append(list, HostedTool{t.Type, at + "[" + strconv.Itoa(i) + "].type", t.isFree(), inItem})
+			}
+		}
+	}
+	add(r.in.Tools, "tools", false)
+	for i := range r.in.Input.Value {
+		add(r.in.Input.Value[i].Tools, r.itemPath(i)+".tools", true)
+	}
+	return list
+}
+
+// HasHostedTools reports whether the provider may add to the input, such as the results of a search.
+func (r *Request) HasHostedTools() bool { return len(r.HostedTools()) > 0 }
+
+func (t *tool) isFunction() bool {
+	return slices.Contains([]string{"function", "custom", "namespace", toolSearch}, t.Type)
+}
+
+// freeTools are those that cost no more than their tokens: the client runs them, or calls a server
+// of its own.
+var freeTools = []string{"mcp", "computer", "computer_use", "computer_use_preview", "local_shell", "apply_patch"}
+
+func (t *tool) isFree() bool {
+	if t.Type != "shell" {
+		return slices.Contains(freeTools, t.Type)
+	}
+	var in struct {
+		Environment struct {
+			Type string `json:"type"`
+		} `json:"environment"`
+	}
+	_ = json.Unmarshal(t.Extra, &in, lenient...)
+	return in.Environment.Type == "local" // others are containers of the provider
+}
+
+// MaxToolCalls returns the client's limit on the calls of hosted tools, or 0.
+func (r *Request) MaxToolCalls() int64 {
+	if n := r.in.MaxToolCalls; n != nil {
+		return *n
+	}
+	return 0
+}
+
+// DropHosted leaves a tool out of the request to providers with the Responses API. It reports
+// whether the model can work without it.
+func (r *Request) DropHosted(t HostedTool) bool {
+	if t.inItem || !isDropped(t.Type) {
+		return false
+	}
+	if !slices.Contains(r.unpriced, t.Type) {
+		r.unpriced = append(r.unpriced, t.Type)
+	}
+	return true
+}
+
+// KeptTools returns the tools without those that were dropped, or nil if none was.
+func (r *Request) KeptTools() jsontext.Value {
+	if len(r.unpriced) == 0 {
+		return nil
+	}
+	var in struct {
+		Tools []jsontext.Value `json:"tools"`
+	}
+	_ = json.Unmarshal(r.body, &in, lenient...) // Read has decoded it
+	kept := []jsontext.Value{}
+	for i, t := range r.in.Tools {
+		if !slices.Contains(r.unpriced, t.Type) {
+			kept = append(kept, in.Tools[i])
+		}
+	}
+	out, _ := json.Marshal(kept, lenient...)
+	return out
+}
+
+// Warning says which tools the model doesn't get, or is empty. native is set for a provider with the
+// Responses API.
+func (r *Request) Warning(native bool) string {
+	switch {
+	case native && len(r.unpriced) > 0:
+		return "Ignored tools: " + strings.Join(r.unpriced, ", ") + ". They have no price on this server."
+	case !native && len(r.tools.dropped) > 0:
+		return "Ignored tools: " + strings.Join(r.tools.dropped, ", ") + ". The provider of this model does not have them."
+	}
+	return ""
+}

@@ -1,0 +1,129 @@
+package api_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"turnpike/internal/access"
+	"turnpike/internal/config"
+	"turnpike/internal/credits"
+	"turnpike/test/fakes/upstreams"
+)
+
+const (
+	searchCost     = 10_000_000 // 0.01 dollars
+	nativeSearch   = `{"id":"ws_1","type":"web_search_call","status":"completed","action":{"type":"search","query":"x"}}`
+	nativeOpenPage = `{"id":"ws_2","type":"web_search_call","status":"completed","action":{"type":"open_page","url":"https://example.com"}}`
+)
+
+func withToolPrices(cfg *config.Config) {
+	first := &cfg.Providers[0]
+	first.ResponsesAPI, first.ToolPrices = new(true), &config.ToolPrices{WebSearch: "0.01", FileSearch: "0.0025"}
+	first.Models = append(first.Models, config.ProviderModel{ID: "gpt-4o-search-preview", Price: price("2", "8", "")}, config.ProviderModel{ID: "gpt-5-search-api", Price: price("2", "8", "")})
+}
+
+func bodySize(t *testing.T, b any) int64 {
+	t.Helper()
+	text, err := json.Marshal(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int64(len(text))
+}
+
+func TestHostedToolsAreReservedAndCharged(t *testing.T) {
+	eachGateway(t, both, withToolPrices, func(t *testing.T, m *gatewayClient) {
+		const tokens = 16*smallIn + 4*smallCached + 5*smallOut
+		ask := map[string]any{"model": "small", "input": "one", "max_output_tokens": 16, "max_tool_calls": 2, "tools": []any{map[string]any{"type": "web_search_2025_08_26"}, map[string]any{"type": "file_search", "vector_store_ids": []string{"vs_1"}}}}
+		// The bytes of the request, the frame, the tools, 16 tokens of output, and two calls of the more expensive tool.
+		budget := credits.Micro(bodySize(t, ask)+64+1024)*smallIn + 16*smallOut + 2*searchCost - 1
+		m.withKey(t, access.Key{MonthlyBudget: &budget}).respond(t, ask).Want(t, 402, "budget_exceeded")
+		if n := len(m.openai.Requests()); n != 0 {
+			t.Errorf("the provider got %d requests over the budget", n)
+		}
+		budget++
+		key := m.withKey(t, access.Key{MonthlyBudget: &budget})
+		m.openai.Queue(upstreams.OpenAIReply{Body: nativeResponse("resp_up", nativeSearch+","+nativeOpenPage+","+nativeMessage)})
+		r := key.respond(t, ask).Want(t, 200, "")
+		if charged(t, r) != tokens+searchCost {
+			t.Errorf("charged %s for a search", charged(t, r))
+		}
+		if e := m.entry(t, r); amount(t, e, "credits") != tokens+searchCost || amount(t, e, "unbilled_credits") != 0 {
+			t.Errorf("got log entry %s", e.Body)
+		}
+
+		// A provider that ignores the limit is charged no more than was reserved.
+		m.openai.Queue(upstreams.OpenAIReply{Body: nativeResponse("resp_up", strings.Repeat(nativeSearch+",", 3)+nativeMessage)})
+		r = m.withKey(t, access.Key{MonthlyBudget: &budget}).respond(t, ask).Want(t, 200, "")
+		if charged(t, r) != budget || amount(t, m.entry(t, r), "unbilled_credits") != tokens+3*searchCost-budget {
+			t.Errorf("charged %s for three searches, of a budget of %s", charged(t, r), budget)
+		}
+
+		// Without the client's limit, the provider gets ours. The stream is charged as well.
+		event := func(kind, rest string) string {
+			return "event: " + kind + "\ndata: {\"type\":\"" + kind + "\"," + rest + "}\n\n"
+		}
+		m.openai.Queue(upstreams.OpenAIReply{Body: event("response.created", `"sequence_number":0,"response":{"id":"resp_up2","object":"response","status":"in_progress","output":[]}`) +
+			event("response.output_item.done", `"sequence_number":1,"output_index":0,"item":`+nativeSearch) +
+			event("response.completed", `"sequence_number":2,"response":`+strings.ReplaceAll(nativeResponse("resp_up2", nativeSearch+","+nativeMessage), "\n", ""))})
+		delete(ask, "max_tool_calls")
+		ask["stream"], ask["tools"] = true, []any{map[string]any{"type": "image_generation"}, map[string]any{"type": "web_search"}}
+		r = m.respond(t, ask).Want(t, 200, "")
+		list := chunks(r)
+		if last := list[len(list)-1]; amount(t, last, "response.usage.credits") != tokens+searchCost {
+			t.Errorf("got %s", r.Body)
+		}
+		sent := m.openai.Requests()
+		if got := string(sent[len(sent)-1].Body); !strings.Contains(got, `"max_tool_calls":32`) || strings.Contains(got, "image_generation") || !strings.Contains(got, `"tools":[{"type":"web_search"}]`) {
+			t.Errorf("got provider request %s", got)
+		}
+		if got := r.Header.Get("Service-Warning"); !strings.Contains(got, "image_generation") {
+			t.Errorf("got warning %q", got)
+		}
+		// Tools that no price is known for are rejected, wherever they are.
+		before := len(m.openai.Requests())
+		for param, more := range map[string]map[string]any{
+			"tools[0].type":          {"input": "x", "tools": []any{map[string]any{"type": "code_interpreter", "container": map[string]any{"type": "auto"}}}},
+			"input[0].tools[0].type": {"input": []any{map[string]any{"type": "additional_tools", "tools": []any{map[string]any{"type": "image_generation"}}}, map[string]any{"role": "user", "content": "x"}}},
+		} {
+			more["model"] = "small"
+			if r := m.respond(t, more).Want(t, 400, "invalid_parameter"); r.Text("error.param") != param {
+				t.Errorf("got %s, want an error in %s", r.Body, param)
+			}
+		}
+		if n := len(m.openai.Requests()) - before; n != 0 {
+			t.Errorf("the provider got %d requests for unpriced tools", n)
+		}
+	})
+}
+
+func TestWebSearchesOfChatsAreReservedAndCharged(t *testing.T) {
+	eachGateway(t, both, withToolPrices, func(t *testing.T, m *gatewayClient) {
+		const tokens = 10*smallIn + 2*smallOut
+		for _, model := range []string{"small", "gpt-5-search-api"} {
+			ask := body(model, "news", map[string]any{"max_tokens": 16})
+			if model == "small" {
+				ask["web_search_options"] = map[string]any{}
+			}
+			budget := credits.Micro(bodySize(t, ask)+64)*smallIn + 16*smallOut + searchCost - 1
+			m.withKey(t, access.Key{MonthlyBudget: &budget}).chat(t, ask).Want(t, 402, "budget_exceeded")
+			budget++
+			m.openai.Queue(upstreams.OpenAIReply{Text: "two words"}, upstreams.OpenAIReply{Text: "two words"})
+			if r := m.withKey(t, access.Key{MonthlyBudget: &budget}).chat(t, ask).Want(t, 200, ""); charged(t, r) != tokens+searchCost {
+				t.Errorf("%s: charged %s", model, charged(t, r))
+			}
+			ask["stream"], ask["stream_options"] = true, map[string]any{"include_usage": true}
+			r := m.chat(t, ask).Want(t, 200, "")
+			if e := m.entry(t, r); amount(t, e, "credits") != tokens+searchCost {
+				t.Errorf("%s: got log entry %s", model, e.Body)
+			}
+		}
+		if r := m.chat(t, body("gpt-4o-search-preview", "news", nil)).Want(t, 400, "invalid_parameter"); r.Text("error.param") != "model" {
+			t.Errorf("without a price: %s", r.Body)
+		}
+		if r := m.chat(t, body("spare-small", "news", map[string]any{"web_search_options": map[string]any{}})).Want(t, 400, "invalid_parameter"); r.Text("error.param") != "web_search_options" {
+			t.Errorf("without a price: %s", r.Body)
+		}
+	})
+}
