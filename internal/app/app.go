@@ -123,7 +123,7 @@ func (a *App) listen() (err error) {
 func (a *App) Serve() {
 	// Twice the API's own limit, so that most oversized headers get the API's
 	// error instead of net/http's plain one.
-	a.server = &http.Server{Handler: a, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, ConnContext: connlimit.ConnContext,
+	a.server = &http.Server{Handler: a, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, ConnContext: a.connContext,
 		MaxHeaderBytes: 2 * int(a.cfg.Limits.HeaderBytes), ErrorLog: newServerLog(slog.Default())}
 	a.server.RegisterOnShutdown(func() {
 		if i := a.instance.Load(); i != nil {

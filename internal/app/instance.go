@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"log/slog"
+	"net"
 	"net/http"
 	"strconv"
 	"sync"
@@ -11,6 +12,7 @@ import (
 
 	"turnpike/internal/api"
 	"turnpike/internal/config"
+	"turnpike/internal/connlimit"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/files"
@@ -110,10 +112,7 @@ func (i *instance) serve(w http.ResponseWriter, r *http.Request) bool {
 		i.serveError(w, r, errHeld)
 		return true
 	}
-	ctx, cancel := context.WithCancelCause(r.Context())
-	defer cancel(nil)
-	defer context.AfterFunc(i.requests, func() { cancel(context.Cause(i.requests)) })()
-	i.handler.ServeHTTP(w, r.WithContext(ctx))
+	i.handler.ServeHTTP(w, r)
 	return true
 }
 
@@ -158,11 +157,25 @@ func (i *instance) release() {
 	}
 }
 
-// ServeHTTP passes requests to the current instance.
-func (a *App) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if i := a.instance.Load(); i == nil || !i.serve(w, r) {
-		a.serveEvicted(w, r)
+type instanceKey struct{}
+
+// connContext binds a connection to the current instance: the requests of the
+// connection are canceled with those of the instance. It is for
+// http.Server.ConnContext.
+func (a *App) connContext(ctx context.Context, c net.Conn) context.Context {
+	if i := a.instance.Load(); i != nil {
+		ctx = context.WithValue(i.requests, instanceKey{}, i)
 	}
+	return connlimit.ConnContext(ctx, c)
+}
+
+// ServeHTTP passes requests to the instance of their connection.
+func (a *App) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if i, ok := r.Context().Value(instanceKey{}).(*instance); ok && i.serve(w, r) {
+		return
+	}
+	w.Header().Set("Connection", "close") // the next one is bound to the next instance
+	a.serveEvicted(w, r)
 }
 
 // rejoinWhenEvicted replaces the instance whenever it is evicted, until ctx ends.
@@ -176,12 +189,14 @@ func (a *App) rejoinWhenEvicted(ctx context.Context) {
 		}
 		slog.Warn("node was evicted and its leases reassigned; restarting", "node", i.node.ID)
 		a.instance.Store(nil)
+		a.server.SetKeepAlivesEnabled(false) // closes the connections of this instance
 		i.abandon(errEvicted)
 		next := a.rejoin(ctx)
 		if next == nil {
 			return
 		}
 		a.instance.Store(next)
+		a.server.SetKeepAlivesEnabled(true)
 		slog.Info("node rejoined", "node", next.node.ID)
 	}
 }

@@ -32,6 +32,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"turnpike/internal/credits"
 )
 
@@ -101,12 +103,21 @@ func compare(a, b accountMonth) int {
 // encodeAccounts returns the accounts as the log stores them: a JSON array of
 // [level, ID, period].
 func encodeAccounts(keys []accountMonth) json.RawMessage {
-	rows := make([][3]string, len(keys))
+	out := []byte{'['}
 	for i, k := range keys {
-		rows[i] = [3]string{string(k.Level), k.ID, string(k.Period)}
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, '[')
+		for j, text := range [...]string{string(k.Level), k.ID, string(k.Period)} {
+			if j > 0 {
+				out = append(out, ',')
+			}
+			out, _ = jsontext.AppendQuote(out, text) // fails only on invalid UTF-8
+		}
+		out = append(out, ']')
 	}
-	out, _ := json.Marshal(rows) // strings always marshal
-	return out
+	return append(out, ']')
 }
 
 func decodeAccounts(stored json.RawMessage) ([]accountMonth, error) {
