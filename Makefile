@@ -2,7 +2,7 @@
 # ARGS goes to the program or the test run: make run ARGS='--listen :9000', make test ARGS='-run Revoke'.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run build test test-browser race clients docs-test diagrams screenshots chaos bench lint prose fuzz dist distcheck install chart clean tools withpostgres
+.PHONY: help setup run build test test-browser race clients docs-test diagrams screenshots chaos bench profile lint prose fuzz dist distcheck install chart clean tools withpostgres
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 TEST_TIMEOUT ?= 20m
@@ -12,12 +12,14 @@ CHAOS_HA_TIMEOUT ?= 3h
 UPGRADE_TIMEOUT ?= 60m
 FUZZTIME ?= 20s
 PREFIX ?= /usr/local
+PGO = off
 CLIENTS = ./test/sdk ./internal/gateway/responses ./internal/providers/gemini
 
 # One build flavor for the release, the linter, the tests and the browser tests: each package is compiled once.
 # Version control is not asked, which may be missing or refuse another user's directory; VERSION does it instead.
 export CGO_ENABLED := 0
-export GOFLAGS := $(strip $(shell go env GOFLAGS) -buildvcs=false -trimpath)
+# Only releases and the benchmark use the profile in default.pgo, which compiles every package once more.
+export GOFLAGS := $(strip $(shell go env GOFLAGS) -buildvcs=false -trimpath -pgo=off)
 
 # Lint does what go test would vet, and without symbols test binaries link faster.
 TEST = exec bin/withpostgres -- go test -vet=off -ldflags='-s -w'
@@ -38,7 +40,7 @@ run: build ## build and start the server
 	@exec bin/turnpike serve $(ARGS)
 
 build: ## build bin/turnpike
-	go build -ldflags '-s -w -X turnpike/internal/cli.version=$(VERSION)' -o bin/turnpike .
+	go build -pgo=$(PGO) -ldflags '-s -w -X turnpike/internal/cli.version=$(VERSION)' -o bin/turnpike .
 
 # The packages that take longest start first.
 test: setup withpostgres ## run the tests on both databases
@@ -87,6 +89,9 @@ upgrade: setup withpostgres ## upgrade from the commit in test/upgrade/BASE unde
 bench: ## measure speed and memory, as docs/benchmarks.md reports them
 	go run ./test/bench $(ARGS)
 
+profile: ## update default.pgo, the profile that releases are optimized with
+	go run ./test/bench -profile default.pgo
+
 lint: ## gofmt, vet, staticcheck and our own rules; govulncheck where its database can be reached
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; }
 	go build -o bin/lint ./test/lint
@@ -107,6 +112,7 @@ dist: ## build archives, packages, the image, an SBOM and checksums in dist/ (PL
 distcheck: ## install the packages and run the image of dist/ (needs Debian, root, mmdebstrap, lintian, rpm)
 	@scripts/distcheck.sh
 
+install: PGO = auto
 install: build ## install the program and the systemd unit under PREFIX
 	install -D -m 755 bin/turnpike '$(DESTDIR)$(PREFIX)/bin/turnpike'
 	install -D -m 644 deploy/package/turnpike.1 '$(DESTDIR)$(PREFIX)/share/man/man1/turnpike.1'

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"os"
 	"path/filepath"
 	"time"
@@ -56,6 +57,7 @@ func (a *App) ServeControl(reload func(context.Context) (Reloaded, error)) {
 	})
 	mux.HandleFunc("GET /goroutines", serveGoroutines)
 	mux.HandleFunc("GET /memory", serveMemory)
+	mux.HandleFunc("GET /profile", pprof.Profile)
 	a.control = &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout}
 	go func() { _ = a.control.Serve(ln) }()
 }
@@ -106,6 +108,11 @@ func FetchGoroutines(ctx context.Context, data string) ([]byte, error) {
 // FetchMemory returns a summary of the server's memory as JSON.
 func FetchMemory(ctx context.Context, data string) ([]byte, error) {
 	return requestControl(ctx, data, http.MethodGet, "/memory")
+}
+
+// FetchProfile returns a CPU profile of the server over a time.
+func FetchProfile(ctx context.Context, data string, over time.Duration) ([]byte, error) {
+	return requestControl(ctx, data, http.MethodGet, fmt.Sprintf("/profile?seconds=%g", over.Seconds()))
 }
 
 func requestControl(ctx context.Context, data, method, page string) ([]byte, error) {

@@ -63,7 +63,7 @@ func newBench(ctx context.Context, o options) *bench {
 	b := &bench{options: o, ctx: ctx, engines: []*engine{{name: "SQLite"}}}
 	b.binary = sync.OnceValue(func() program.Binary {
 		say("building")
-		return must(program.Build(o.dir))
+		return must(program.BuildRelease(o.dir))
 	})
 	b.fact("write 4 KiB and fsync, same disk, same run", fsyncCost(o.dir))
 	if p, err := startPostgres(ctx, o.dir); err == nil {

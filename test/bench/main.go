@@ -26,6 +26,7 @@ type options struct {
 	only     string        // a part's name, empty for all
 	sizes    []int         // numbers of stored deliveries to measure with
 	output   string
+	profile  string // written instead of measuring
 	dir      string // everything the run writes
 }
 
@@ -62,6 +63,7 @@ func parseFlags() options {
 	flag.StringVar(&o.only, "only", "", "measure only chat, gateway, messages, webhooks, media, agents or pages, and print the report instead of writing it")
 	largest := flag.Int("largest", 1_000_000, "largest number of stored deliveries to measure with, besides a tenth and a hundredth of it")
 	flag.StringVar(&o.output, "output", "docs/benchmarks.md", "file to write the report to; empty writes none")
+	flag.StringVar(&o.profile, "profile", "", "file to write a CPU profile of gateway requests to, instead of measuring")
 	flag.StringVar(&o.dir, "dir", "", "directory on the disk to measure (default: the system's temporary directory)")
 	flag.Parse()
 	known := o.only == ""
@@ -91,6 +93,10 @@ func run(o options) (err error) {
 			stop()
 		}
 	}()
+	if o.profile != "" {
+		writeProfile(b)
+		return nil
+	}
 	for _, p := range parts {
 		if o.only == "" || o.only == p.name {
 			b.patience = o.wait

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -125,35 +126,58 @@ const (
 	plentyOf     = 1_000_000_000 // credits
 )
 
-// measureGateway measures requests to a mock provider, with everything on: a
-// key with a budget in a workspace with one, limits, and the durable log.
-func measureGateway(b *bench) {
-	var provider string
-	usual := staticOrder{Plain: providerAnswer, Events: providerEvents(20)}
-	mock := b.startChild(roleStatic, usual, &provider)
-	defer mock.kill()
+// gatewayServers are a mock provider and what sends requests to it.
+type gatewayServers struct {
+	mock     *child
+	provider string          // address of the mock
+	servers  []*loaded       // a bare reverse proxy, then Turnpike on each engine
+	places   []program.Place // of Turnpike
+	stop     func()
+}
+
+// startGateway starts Turnpike with everything on: a key with a budget in a
+// workspace with one, limits, and the durable log.
+func (b *bench) startGateway(usual staticOrder) *gatewayServers {
+	g := &gatewayServers{}
+	var stops []func()
+	g.stop = func() {
+		for _, stop := range slices.Backward(stops) {
+			stop()
+		}
+	}
+	g.mock = b.startChild(roleStatic, usual, &g.provider)
+	stops = append(stops, g.mock.kill)
 	var proxied string
-	proxy := b.startChild(roleProxy, provider, &proxied)
-	defer proxy.kill()
-	direct := newLoaded("the mock itself", provider, mock.pid(), anyKey)
-	servers := []*loaded{newLoaded("httputil.ReverseProxy", proxied, proxy.pid(), anyKey)}
-	servers[0].reconnect = true
-	var places []program.Place
+	proxy := b.startChild(roleProxy, g.provider, &proxied)
+	stops = append(stops, proxy.kill)
+	g.servers = []*loaded{newLoaded("httputil.ReverseProxy", proxied, proxy.pid(), anyKey)}
+	g.servers[0].reconnect = true
 	for _, e := range b.engines {
 		at, remove := b.newPlace(e)
-		defer remove()
+		stops = append(stops, remove)
 		config := filepath.Join(at.Dir, "turnpike.yaml")
-		text := fmt.Sprintf("providers:\n  - name: openai\n    type: openai\n    base_url: http://%s/v1\n    api_key: sk-bench\n", provider)
+		text := fmt.Sprintf("providers:\n  - name: openai\n    type: openai\n    base_url: http://%s/v1\n    api_key: sk-bench\n", g.provider)
 		check(os.WriteFile(config, []byte(text), 0o600))
 		server := must(b.binary().Serve(at, append([]string{"--config", config}, noLimits...)...))
-		defer server.Kill()
+		stops = append(stops, server.Kill)
 		budget := credits.Micro(plentyOf * 1_000_000)
 		key := newAccounts(b.ctx, at, 1, access.Key{Tenant: liveKey.Tenant, MonthlyBudget: &budget})[0].key
 		must(callAPI(b.ctx, "PATCH", server.URL+"/v1/billing", key, fmt.Appendf(nil, `{"monthly_credits":%d}`, plentyOf)))
 		s := newLoaded(e.String(), addressOf(server.URL), server.Pid(), key)
 		s.database = e.pid
-		servers, places = append(servers, s), append(places, at)
+		g.servers, g.places = append(g.servers, s), append(g.places, at)
 	}
+	return g
+}
+
+var usualResponse = staticOrder{Plain: providerAnswer, Events: providerEvents(20)}
+
+// measureGateway measures requests to a mock provider.
+func measureGateway(b *bench) {
+	g := b.startGateway(usualResponse)
+	defer g.stop()
+	mock, servers, places, usual := g.mock, g.servers, g.places, usualResponse
+	direct := newLoaded("the mock itself", g.provider, mock.pid(), anyKey)
 
 	plain := b.throughput("gateway", servers, false, mock.pid())
 	for _, s := range plain[1:] {
@@ -182,14 +206,14 @@ func measureGateway(b *bench) {
 	columns := []column{p50Column, figureColumn("direct", "ms", func(x sample) float64 { return inMillis(x.directP50) }),
 		p99Column, figureColumn("direct", "ms", func(x sample) float64 { return inMillis(x.directP99) })}
 	usual.Delay = slowProvider
-	mock.ask(b.ctx, usual, &provider)
+	mock.ask(b.ctx, usual, &g.provider)
 	added := b.againstDirect("one connection", servers, direct, loadOrder{Duration: b.duration, Connections: 1})
 	for _, s := range added[1:] {
 		b.atMost(s.figure(func(x sample) float64 { return inMillis(x.p50 - x.directP50) }), 0.40, "ms", "time added to a request of 5 ms, median, %s", s.name)
 	}
 	b.text("One connection, a provider that takes %v:", slowProvider)
 	b.table(added, columns...)
-	mock.ask(b.ctx, staticOrder{Plain: providerAnswer, Events: providerEvents(10), Delay: streamPause, Every: streamPause}, &provider)
+	mock.ask(b.ctx, staticOrder{Plain: providerAnswer, Events: providerEvents(10), Delay: streamPause, Every: streamPause}, &g.provider)
 	first := b.againstDirect("first token", servers, direct, loadOrder{Stream: true, Duration: b.duration, Connections: manyStreams, FirstByte: true, Spread: 12 * streamPause})
 	for _, s := range first[1:] {
 		b.atMost(s.figure(func(x sample) float64 { return inMillis(x.p99 - x.directP99) }), 2, "ms", "time added to the first token at %d streams, p99, %s", manyStreams, s.name)
@@ -197,7 +221,7 @@ func measureGateway(b *bench) {
 	b.text("\nFirst token of %d concurrent streams:", manyStreams)
 	b.table(first, columns...)
 
-	mock.ask(b.ctx, staticOrder{Plain: providerAnswer, Events: providerEvents(30), Every: time.Second}, &provider)
+	mock.ask(b.ctx, staticOrder{Plain: providerAnswer, Events: providerEvents(30), Every: time.Second}, &g.provider)
 	for _, s := range servers[1:] {
 		name := fmt.Sprintf("memory with %d open streams, %s", openStreams, s.name)
 		mb := b.openStreamsMemory(s)

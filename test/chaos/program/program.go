@@ -35,13 +35,15 @@ type Binary struct {
 	env  []string
 }
 
-// Build compiles the release binary into dir, as `make build` does.
-func Build(dir string) (Binary, error) { return BuildSource("", dir) }
+// BuildRelease compiles the release binary into dir, as `make dist` does.
+func BuildRelease(dir string) (Binary, error) { return build("", dir, "-pgo=auto") }
 
-// BuildSource is Build for the module in another directory.
-func BuildSource(source, dir string) (Binary, error) {
+// BuildSource compiles the module in the source directory into dir, as `make build` does.
+func BuildSource(source, dir string) (Binary, error) { return build(source, dir, "-pgo=off") }
+
+func build(source, dir, profile string) (Binary, error) {
 	path := filepath.Join(dir, "turnpike")
-	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", path, "turnpike")
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", profile, "-ldflags", "-s -w", "-o", path, "turnpike")
 	cmd.Dir = source
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
