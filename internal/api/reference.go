@@ -20,6 +20,7 @@ var openAPIYAML []byte
 // documentation is built once, on first use: the OpenAPI document and the pages.
 type documentation struct {
 	json, yaml *web.Asset
+	exact      []byte // before publish
 	site       docsite.Site
 }
 
@@ -36,12 +37,24 @@ var loadDocumentation = sync.OnceValue(func() *documentation {
 // OpenAPI returns the API's OpenAPI 3.1 document, as JSON.
 func OpenAPI() []byte { return loadDocumentation().json.Body() }
 
+// ExactOpenAPI returns the document with exactly the fields and values that this version returns.
+func ExactOpenAPI() []byte { return loadDocumentation().exact }
+
 func newDocumentation() (*documentation, error) {
 	var root yaml.Node
 	if err := yaml.Unmarshal(openAPIYAML, &root); err != nil {
 		return nil, err
 	}
 	document := docsite.ExpandAliases(&root)
+	exact, err := docsite.JSON(document, "")
+	if err != nil {
+		return nil, err
+	}
+	site, err := docsite.New(document, docs.Files)
+	if err != nil {
+		return nil, err
+	}
+	publish(document)
 	asJSON, err := docsite.JSON(document, "")
 	if err != nil {
 		return nil, err
@@ -50,11 +63,7 @@ func newDocumentation() (*documentation, error) {
 	if err != nil {
 		return nil, err
 	}
-	site, err := docsite.New(document, docs.Files)
-	if err != nil {
-		return nil, err
-	}
-	return &documentation{json: web.NewAsset(jsonType, asJSON), yaml: web.NewAsset("application/yaml", asYAML), site: site}, nil
+	return &documentation{exact: exact, json: web.NewAsset(jsonType, asJSON), yaml: web.NewAsset("application/yaml", asYAML), site: site}, nil
 }
 
 // docsPolicy forbids inline scripts and resources of other hosts.

@@ -23,7 +23,7 @@ type document struct {
 const documentURL = "https://turnpike.invalid/openapi.json"
 
 func newValidator() (*Validator, error) {
-	root, err := jsonschema.UnmarshalJSON(bytes.NewReader(api.OpenAPI()))
+	root, err := jsonschema.UnmarshalJSON(bytes.NewReader(api.ExactOpenAPI()))
 	if err != nil {
 		return nil, err
 	}
