@@ -10,8 +10,9 @@ import (
 	"turnpike/test/harness"
 )
 
-// restartHeld restarts a server as one that was restored from a backup. It gives
-// the server time to do what it must not do.
+// restartHeld restarts a server as one that was restored from a backup. It returns
+// when a server that started later has delivered an event, so that this one has had
+// time to do what it must not do.
 func (c *client) restartHeld(t *testing.T, cfg config.Config, meanwhile func()) {
 	t.Helper()
 	if err := c.App.Close(); err != nil {
@@ -26,7 +27,11 @@ func (c *client) restartHeld(t *testing.T, cfg config.Config, meanwhile func()) 
 	c.ask(t, "GET", "/v1/models", nil).Want(t, 503, "overloaded")
 	c.ask(t, "GET", "/readyz", nil).Want(t, 503, "overloaded")
 	c.ask(t, "GET", "/healthz", nil).Want(t, 200, "")
-	time.Sleep(300 * time.Millisecond)
+	other := newClient(t, harness.Start(t, webhookConfig(t, "sqlite"), c.Clock), accounts.Live)
+	r := newReceiver(t, c.Clock, respond(204))
+	other.endpoint(t, r.URL)
+	other.publish(t, creditsLow)
+	r.wait(t, other, 1)
 }
 
 // resume releases a held server and waits until it serves.

@@ -1,17 +1,25 @@
 package certificates_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"go.yaml.in/yaml/v3"
+
+	"turnpike/internal/cli"
+	"turnpike/internal/config"
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/test/harness"
@@ -45,10 +53,12 @@ func TestServersShareACertificate(t *testing.T) {
 					t.Error("a server without a certificate is trusted")
 				}
 			}
+			expectDoctor(t, cfg, "warning", "there is no certificate of "+domain+" yet")
 			last := servers[len(servers)-1] // on PostgreSQL, it isn't the one that orders
 			dir.tls.set(address(last))
 			close(gate.open)
 			first := awaitCertificate(t, dir.roots, servers, nil)
+			expectDoctor(t, cfg, "ok", "the certificate of "+domain+" is valid until "+first.NotAfter.Format(time.DateOnly))
 			if n := dir.orders.Load(); n != 1 {
 				t.Errorf("%d servers made %d orders, want 1", len(servers), n)
 			}
@@ -161,4 +171,32 @@ func expectMetrics(t *testing.T, s *harness.Server, c *x509.Certificate) {
 			t.Errorf("the metrics lack %q", want)
 		}
 	}
+}
+
+// expectDoctor checks what doctor reports about the certificate.
+func expectDoctor(t *testing.T, cfg config.Config, status, message string) {
+	t.Helper()
+	file, a := filepath.Join(t.TempDir(), "turnpike.yaml"), cfg.TLS.ACME
+	text, err := yaml.Marshal(map[string]any{"data": cfg.Data, "database_url": string(cfg.DatabaseURL), "master_key": string(cfg.MasterKey),
+		"tls": map[string]any{"acme": map[string]any{"domains": a.Domains, "accept_terms": true, "directory": a.Directory, "ca_file": a.CAFile}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out, errOut bytes.Buffer
+	cli.Main([]string{"doctor", "--json", "--config", file}, nil, &out, &errOut) // other checks may fail
+	var report struct {
+		Checks []struct{ Name, Status, Message string }
+	}
+	if err := json.Unmarshal(out.Bytes(), &report); err != nil {
+		t.Errorf("%v\n%s%s", err, &out, &errOut)
+	}
+	for _, c := range report.Checks {
+		if c.Name == "tls" && c.Status == status && c.Message == message {
+			return
+		}
+	}
+	t.Errorf("got %+v from doctor, want the check tls with status %q and message %q", report.Checks, status, message)
 }
