@@ -25,6 +25,8 @@ const (
 	VideosRead            Scope = "videos:read"
 	VoiceCreate           Scope = "voice:create"
 	VoiceRead             Scope = "voice:read"
+	FilesCreate           Scope = "files:create"
+	FilesRead             Scope = "files:read"
 	AgentRunsCreate       Scope = "agents.runs:create"
 	AgentRunsRead         Scope = "agents.runs:read"
 	AgentRunsApprove      Scope = "agents.runs:approve"
@@ -48,7 +50,7 @@ const wildcard = "*"
 
 var registry = []Scope{
 	ModelsRead, ChatCompletionsCreate, ResponsesCreate, MessagesCreate, EmbeddingsCreate, ImagesCreate, ImagesRead,
-	VideosCreate, VideosRead, VoiceCreate, VoiceRead, AgentRunsCreate, AgentRunsRead, AgentRunsApprove,
+	VideosCreate, VideosRead, VoiceCreate, VoiceRead, FilesCreate, FilesRead, AgentRunsCreate, AgentRunsRead, AgentRunsApprove,
 	WebhooksRead, WebhooksWrite, EventsRead, EventsReplay, ScopedTokensCreate, KeysRead, KeysWrite,
 	ProjectsRead, ProjectsWrite, UsageRead, AuditRead, BillingRead, BillingWrite,
 }

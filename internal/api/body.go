@@ -116,29 +116,39 @@ func (c *Call) readBody(limit int64) ([]byte, error) {
 		if err == io.EOF {
 			_ = control.SetReadDeadline(time.Time{})
 			c.body = body
-			if c.Principal == nil {
-				return body, nil
-			}
-			connlimit.Authenticated(c.Context())
-			if time.Since(start) < immediateBody {
-				return body, nil
-			}
-			if err := c.reauthenticate(); err != nil {
-				return nil, err
-			}
-			return body, c.useProject()
+			return body, c.bodyArrived(start)
 		}
-		// Respond without waiting for the rest of the body.
-		c.W.Header().Set("Connection", "close")
-		var big *http.MaxBytesError
-		switch {
-		case errors.As(err, &big):
-			return nil, tooLarge(limit)
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			return nil, fault.New(fault.RequestTimeout, "The body did not arrive in time.")
-		}
-		return nil, fault.New(fault.InvalidJSON, "The body is incomplete.").Because(err)
+		return nil, c.bodyFault(err, limit)
 	}
+}
+
+// bodyArrived is called when the whole body was read. If that took long, it checks the key again.
+func (c *Call) bodyArrived(start time.Time) error {
+	if c.Principal == nil {
+		return nil
+	}
+	connlimit.Authenticated(c.Context())
+	if time.Since(start) < immediateBody {
+		return nil
+	}
+	if err := c.reauthenticate(); err != nil {
+		return err
+	}
+	return c.useProject()
+}
+
+// bodyFault returns the error for a body that can't be read. The response doesn't wait for the
+// rest of it.
+func (c *Call) bodyFault(err error, limit int64) error {
+	c.W.Header().Set("Connection", "close")
+	var big *http.MaxBytesError
+	switch {
+	case errors.As(err, &big):
+		return tooLarge(limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fault.New(fault.RequestTimeout, "The body did not arrive in time.")
+	}
+	return fault.New(fault.InvalidJSON, "The body is incomplete.").Because(err)
 }
 
 // bodyMemory limits the memory of all large bodies in progress, from their first

@@ -83,6 +83,12 @@ func resourceRoutes() []Route {
 		{"POST", "/v1/voice/renders/{id}/cancel", access.VoiceCreate, act(cancelJob(media.Voice))},
 		{"DELETE", "/v1/voice/renders/{id}", access.VoiceCreate, act(deleteJob(media.Voice))},
 
+		{"POST", "/v1/files", access.FilesCreate, createFile},
+		{"GET", "/v1/files", access.FilesRead, read(listFiles)},
+		{"GET", "/v1/files/{id}", access.FilesRead, read(getFile)},
+		{"GET", "/v1/files/{id}/content", access.FilesRead, getFileContent},
+		{"DELETE", "/v1/files/{id}", access.FilesCreate, act(deleteFile)},
+
 		{"GET", "/v1/agents/runs", access.AgentRunsRead, read(listRuns)},
 		{"GET", "/v1/agents/runs/{id}", access.AgentRunsRead, read(getRun)},
 		{"GET", "/v1/agents/runs/{id}/steps", access.AgentRunsRead, read(listSteps)},
@@ -145,6 +151,7 @@ var pathIDs = map[string]web.PathID{
 	"/v1/images/batches": {Prefix: media.Images.Prefix(), Kind: media.Images.Noun()},
 	"/v1/videos":         {Prefix: media.Video.Prefix(), Kind: media.Video.Noun()},
 	"/v1/voice/renders":  {Prefix: media.Voice.Prefix(), Kind: media.Voice.Noun()},
+	"/v1/files":          {Prefix: ids.File, Kind: "file"},
 	responsesPath:        {Prefix: ids.Response, Kind: "response"},
 	"/v1/conversations":  {Prefix: ids.Conversation, Kind: "conversation"},
 	"/v1/agents/runs":    {Prefix: ids.Run, Kind: "agent run"},

@@ -15,6 +15,7 @@ import (
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/agents"
+	"turnpike/internal/apifiles"
 	"turnpike/internal/audit"
 	"turnpike/internal/connlimit"
 	"turnpike/internal/conversations"
@@ -52,6 +53,7 @@ type Deps struct {
 	Idempotency *idempotency.Store
 
 	Conversations *conversations.Store
+	APIFiles      *apifiles.Store
 	Now           func() time.Time
 
 	PublicURL string

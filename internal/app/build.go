@@ -12,6 +12,7 @@ import (
 	"turnpike/internal/agents"
 	"turnpike/internal/agents/tools"
 	"turnpike/internal/api"
+	"turnpike/internal/apifiles"
 	"turnpike/internal/audit"
 	"turnpike/internal/certificates"
 	"turnpike/internal/config"
@@ -57,6 +58,7 @@ type components struct {
 	idempotency *idempotency.Store
 
 	conversations *conversations.Store
+	apiFiles      *apifiles.Store
 	outbox        *mail.Outbox
 	hooks         *webhooks.Service
 	tunnels       *tunnel.Hub
@@ -133,9 +135,13 @@ func (i *instance) buildRecords(ctx context.Context) (err error) {
 	i.refused = audit.NewRefused(d, int64(i.cfg.Limits.RefusedKeys), i.now)
 	i.throttled = audit.NewThrottled(d, i.now)
 	i.directory = accounts.NewDirectory(d, i.now)
-	i.setQuotas(i.cfg.Limits)
 	i.outbox = mail.New(d, ring, i.settings.Load().smtp, i.URL(), i.now)
-	return i.openFiles(ctx)
+	if err := i.openFiles(ctx); err != nil {
+		return err
+	}
+	i.apiFiles = apifiles.New(d, i.files, ring, i.now)
+	i.setQuotas(i.cfg.Limits)
+	return nil
 }
 
 // mailServer returns nil if emails are only logged.
@@ -191,7 +197,7 @@ func (i *instance) buildHandler(context.Context) error {
 	}
 	i.api = api.New(api.Deps{DB: d, Auth: i.auth, Keys: i.keys, Tokens: i.tokens, Projects: i.directory, Log: i.log, Refused: i.refused, Throttled: i.throttled,
 		Limiter: i.limiter, Webhooks: i.hooks, Tunnels: i.tunnels, Files: i.files, Media: i.media, Agents: i.agents, Leaks: i.leaks, Gateway: i.gateway,
-		Idempotency: i.idempotency, Conversations: i.conversations, Now: i.now, PublicURL: i.URL()}, i.settings.Load().api)
+		Idempotency: i.idempotency, Conversations: i.conversations, APIFiles: i.apiFiles, Now: i.now, PublicURL: i.URL()}, i.settings.Load().api)
 	public, err := url.Parse(i.URL())
 	if err != nil {
 		return err

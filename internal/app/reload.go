@@ -170,6 +170,8 @@ func (i *instance) setQuotas(l config.Limits) {
 	i.tokens.Max.Store(int64(l.ScopedTokens))
 	i.idempotency.Max.Store(int64(l.IdempotencyRecords))
 	i.conversations.MaxBytes.Store(int64(l.StoredBytes))
+	i.apiFiles.MaxBytes.Store(int64(l.StoredBytes))
+	i.apiFiles.MaxFile.Store(int64(l.FileBytes))
 	i.directory.NewPerDay.Store(int64(l.NewProjectsPerDay))
 }
 

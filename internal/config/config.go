@@ -140,7 +140,8 @@ type Limits struct {
 	Keys               int  `name:"keys" reload:"yes" default:"1000" min:"0" max:"100000000" help:"Keys that a workspace may have in each environment, not counting revoked and expired ones; 0 turns this off."`
 	ScopedTokens       int  `name:"scoped_tokens" reload:"yes" default:"50000" min:"0" max:"100000000" help:"Unexpired scoped tokens that a workspace may have in each environment; 0 turns this off."`
 	IdempotencyRecords int  `name:"idempotency_records" reload:"yes" default:"500000" min:"0" max:"100000000" help:"Responses to requests with an Idempotency-Key, kept for 24 hours, that a workspace may have in each environment; 0 turns this off."`
-	StoredBytes        Size `name:"stored_bytes" reload:"yes" default:"5GiB" min:"1MiB" max:"1024GiB" help:"Stored responses and conversations of a workspace, encrypted. When they reach it, new responses are not stored."`
+	StoredBytes        Size `name:"stored_bytes" reload:"yes" default:"5GiB" min:"1MiB" max:"1024GiB" help:"Stored responses, conversations and uploaded files of a workspace, encrypted. When they reach it, new responses are not stored, and uploads fail."`
+	FileBytes          Size `name:"file_bytes" reload:"yes" default:"200MiB" min:"1KiB" max:"8GiB" help:"Largest file that can be uploaded with POST /v1/files."`
 	NewProjectsPerDay  int  `name:"new_projects_per_day" reload:"yes" default:"100" min:"0" max:"100000000" help:"Projects that a key may create per UTC day by naming them in Service-Project; 0 turns this off."`
 }
 

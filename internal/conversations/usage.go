@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"turnpike/internal/accounts"
 )
 
 // usageAge is how old a node's count of the stored bytes may be. It adds its own writes to the count.
@@ -38,9 +40,7 @@ func (s *Store) HasRoom(ctx context.Context, workspaceID string) (bool, error) {
 		defer s.usage.mu.Unlock()
 		return u.bytes < s.MaxBytes.Load(), nil
 	}
-	var stored int64
-	err := s.db.QueryRow(ctx, `SELECT coalesce((SELECT sum(bytes) FROM responses WHERE workspace_id = $1), 0) +
-		coalesce((SELECT sum(bytes) FROM conversation_items WHERE workspace_id = $1), 0)`, workspaceID).Scan(&stored)
+	stored, err := accounts.StoredBytes(ctx, s.db, workspaceID)
 	if err != nil {
 		return false, err
 	}

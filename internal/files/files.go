@@ -146,14 +146,36 @@ func (s *Store) Close() error {
 // Put stores the content of r for the holder, a job's ID. It spools the content
 // to disk, because its key is the hash of all of it.
 func (s *Store) Put(ctx context.Context, t accounts.Tenant, holder, contentType string, r io.Reader) (File, error) {
-	sum := sha256.New()
-	spooled, size, err := s.directory.spool(io.TeeReader(r, sum))
+	sp, err := s.Spool(contentType, r)
 	if err != nil {
-		return File{}, fmt.Errorf("spool a file: %w", err)
+		return File{}, err
 	}
-	defer spooled.discard()
-	f := describe(sum, size, contentType)
-	return f, s.keep(ctx, t, holder, f, spooled)
+	defer sp.Discard()
+	return sp.File, s.Keep(ctx, t, holder, sp)
+}
+
+// Spooled is a file on this node's disk that isn't stored yet.
+type Spooled struct {
+	File
+	content spooled
+}
+
+// Discard deletes the file, unless it was stored.
+func (s *Spooled) Discard() { s.content.discard() }
+
+// Spool copies the content of r to this node's disk. The caller must discard it.
+func (s *Store) Spool(contentType string, r io.Reader) (*Spooled, error) {
+	sum := sha256.New()
+	content, size, err := s.directory.spool(io.TeeReader(r, sum))
+	if err != nil {
+		return nil, fmt.Errorf("spool a file: %w", err)
+	}
+	return &Spooled{describe(sum, size, contentType), content}, nil
+}
+
+// Keep stores a spooled file for the holder.
+func (s *Store) Keep(ctx context.Context, t accounts.Tenant, holder string, sp *Spooled) error {
+	return s.keep(ctx, t, holder, sp.File, sp.content)
 }
 
 // PutBytes is Put for content that is already in memory.
@@ -213,7 +235,12 @@ func (s *Store) has(ctx context.Context, key string, size int64) (bool, error) {
 
 // Read opens a stored file. The caller must close it.
 func (s *Store) Read(ctx context.Context, t accounts.Tenant, sha256 string) (io.ReadCloser, error) {
-	r, err := s.storage.open(ctx, objectKey(t, sha256), 0)
+	return s.ReadFrom(ctx, t, sha256, 0)
+}
+
+// ReadFrom is Read from an offset.
+func (s *Store) ReadFrom(ctx context.Context, t accounts.Tenant, sha256 string, offset int64) (io.ReadCloser, error) {
+	r, err := s.storage.open(ctx, objectKey(t, sha256), offset)
 	if errors.Is(err, errMissing) {
 		if err = s.storage.reachable(ctx); err == nil {
 			err = ErrGone

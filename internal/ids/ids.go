@@ -33,6 +33,8 @@ const (
 
 	Response     = "resp_"
 	Conversation = "conv_"
+
+	File = "file-" // as in OpenAI's API, whose clients recognize it
 )
 
 const alphabet = "0123456789abcdefghjkmnpqrstvwxyz"

@@ -91,7 +91,15 @@ func (r *Ring) Hash(secret string) [sha256.Size]byte {
 // Seal encrypts plaintext and binds it to a location, such as a row, so that it can't be opened
 // elsewhere.
 func (r *Ring) Seal(plaintext []byte, location string) string {
-	return base64.RawStdEncoding.EncodeToString(r.seal.Seal(nil, nil, plaintext, []byte(location)))
+	return base64.RawStdEncoding.EncodeToString(r.SealBytes(plaintext, location))
+}
+
+// SealedOverhead is how many bytes SealBytes adds.
+const SealedOverhead = 12 + 16 // the nonce and the tag
+
+// SealBytes is Seal for a place that holds any bytes.
+func (r *Ring) SealBytes(plaintext []byte, location string) []byte {
+	return r.seal.Seal(nil, nil, plaintext, []byte(location))
 }
 
 // Open reverses Seal.
@@ -100,7 +108,12 @@ func (r *Ring) Open(sealed, location string) ([]byte, error) {
 	if err != nil {
 		return nil, errors.New("sealed value is corrupt")
 	}
-	plain, err := r.seal.Open(nil, nil, raw, []byte(location))
+	return r.OpenBytes(raw, location)
+}
+
+// OpenBytes reverses SealBytes.
+func (r *Ring) OpenBytes(sealed []byte, location string) ([]byte, error) {
+	plain, err := r.seal.Open(nil, nil, sealed, []byte(location))
 	if err != nil {
 		return nil, errors.New("sealed value cannot be decrypted with this master key")
 	}

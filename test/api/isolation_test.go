@@ -60,7 +60,9 @@ func populate(t *testing.T, s *harness.Server, n tenant, project string) tenant 
 	}
 	response := post("/v1/responses", map[string]any{"model": model, "input": "Hi."})
 	conversation := post("/v1/conversations", map[string]any{"items": []any{map[string]any{"role": "user", "content": "Hi."}}})
+	file := s.Do(t, uploadFile(t, n.key, "batch", "{}\n")).Want(t, 200, "")
 	n.ids = map[string]string{
+		"/v1/files/":     file.Text("id"),
 		"/v1/responses/": response.Text("id"), "/v1/conversations/": conversation.Text("id"),
 		"/v1/keys/": post("/v1/keys", key).Text("id"), "/v1/projects/": project, "/v1/scoped_tokens/": token.Text("id"), "/v1/audit/": request,
 		"/v1/webhooks/": endpoint, "/v1/deliveries/": delivery.Text("id"), "/v1/events/": delivery.Text("event_id"), "/v1/replays/": replay.Text("id"),
