@@ -34,4 +34,5 @@ rejects() {
 rejects 'needs TURNPIKE_DATABASE_URL in secrets'
 rejects 'additional properties' --set database=sqlite --set replicaCount=3
 rejects 'autoscaling needs database: postgresql' --set database=sqlite --set autoscaling.enabled=true
+rejects 'so they need no ingress' -f "$chart/ci/acme.yaml" --set ingress.enabled=true --set ingress.host=turnpike.example.com
 echo "the chart is valid"

@@ -14,7 +14,13 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
+{{- /* The first domain of tls.acme, or nothing if the nodes don't serve HTTPS. */ -}}
+{{- define "turnpike.domain" -}}
+{{- first (dig "tls" "acme" "domains" list .Values.config) | default "" }}
+{{- end }}
+
 {{- define "turnpike.validate" -}}
+{{- if and (include "turnpike.domain" .) .Values.ingress.enabled }}{{ fail "config.tls.acme.domains makes the nodes serve HTTPS, so they need no ingress. Disable the ingress, or remove config.tls.acme." }}{{ end }}
 {{- $variables := list }}
 {{- range .Values.secrets }}{{ $variables = append $variables .variable }}{{ end }}
 {{- if eq .Values.database "postgresql" }}
@@ -84,9 +90,14 @@ spec:
           value: "0.0.0.0:8080"
         - name: TURNPIKE_LOG_FORMAT
           value: json
-        {{- with .Values.publicURL }}
+        {{- $domain := include "turnpike.domain" . }}
+        {{- with .Values.publicURL | default (empty $domain | ternary "" (printf "https://%s" $domain)) }}
         - name: TURNPIKE_PUBLIC_URL
           value: {{ . | quote }}
+        {{- end }}
+        {{- if $domain }}
+        - name: TURNPIKE_TLS_ACME_HTTP_LISTEN
+          value: "0.0.0.0:8081"
         {{- end }}
         {{- if .Values.metrics.enabled }}
         - name: TURNPIKE_METRICS_LISTEN
@@ -100,20 +111,24 @@ spec:
       ports:
         - name: http
           containerPort: 8080
+        {{- if $domain }}
+        - name: challenges
+          containerPort: 8081
+        {{- end }}
         {{- if .Values.metrics.enabled }}
         - name: metrics
           containerPort: {{ .Values.metrics.port }}
         {{- end }}
       startupProbe:
-        httpGet: {path: /healthz, port: http}
+        httpGet: {path: /healthz, port: http{{ if $domain }}, scheme: HTTPS{{ end }}}
         periodSeconds: 5
         failureThreshold: 60
       livenessProbe:
-        httpGet: {path: /healthz, port: http}
+        httpGet: {path: /healthz, port: http{{ if $domain }}, scheme: HTTPS{{ end }}}
         periodSeconds: 10
         timeoutSeconds: 5
       readinessProbe:
-        httpGet: {path: /readyz, port: http}
+        httpGet: {path: /readyz, port: http{{ if $domain }}, scheme: HTTPS{{ end }}}
         periodSeconds: 5
         timeoutSeconds: 5
         failureThreshold: 2
