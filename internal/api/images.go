@@ -96,7 +96,7 @@ func (c *Call) images(body []byte, sources []providers.Upload, mask *providers.U
 		}
 	}
 	if u := made.Usage; u.InputTokens+u.OutputTokens > 0 {
-		out.Usage = &imageUsage{InputTokens: u.InputTokens, OutputTokens: u.OutputTokens, TotalTokens: u.InputTokens + u.OutputTokens}
+		out.Usage = newImageUsage(u)
 	}
 	text, err := json.Marshal(out)
 	if err != nil {
@@ -140,4 +140,15 @@ type imageUsage struct {
 	InputTokens  int64 `json:"input_tokens"`
 	OutputTokens int64 `json:"output_tokens"`
 	TotalTokens  int64 `json:"total_tokens"`
+	InputDetails struct {
+		TextTokens  int64 `json:"text_tokens"`
+		ImageTokens int64 `json:"image_tokens"`
+	} `json:"input_tokens_details"`
+}
+
+func newImageUsage(u providers.Usage) *imageUsage {
+	out := &imageUsage{InputTokens: u.InputTokens, OutputTokens: u.OutputTokens, TotalTokens: u.InputTokens + u.OutputTokens}
+	out.InputDetails.ImageTokens = min(u.ImageInput, u.InputTokens)
+	out.InputDetails.TextTokens = u.InputTokens - out.InputDetails.ImageTokens
+	return out
 }

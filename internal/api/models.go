@@ -14,8 +14,10 @@ type modelObject struct {
 	OwnedBy         string        `json:"owned_by"`
 	ContextWindow   *int64        `json:"context_window"`
 	MaxOutputTokens *int64        `json:"max_output_tokens"`
+	Kind            *string       `json:"kind"`
 	Modalities      []string      `json:"modalities"`
-	Pricing         *modelPricing `json:"pricing"` // nil for router names
+	Capabilities    []string      `json:"capabilities"`
+	Pricing         *modelPricing `json:"pricing"` // nil for router names and models without a price
 }
 
 // modelPricing is in credits: per million tokens, or for media per image, second of
@@ -34,9 +36,12 @@ type modelPricing struct {
 }
 
 func (c *Call) model(m *catalog.Model) *modelObject {
-	return &modelObject{ID: m.ID, Object: "model", Created: c.s.Gateway.CatalogDate().Unix(), OwnedBy: m.Provider,
-		ContextWindow: orNil(m.ContextWindow), MaxOutputTokens: orNil(m.MaxOutputTokens), Modalities: m.Modalities,
-		Pricing: &modelPricing{m.Price.Input, m.Price.Output, m.Price.CachedInput, m.Price.CacheWrite, m.Price.PerImage, m.Price.PerSecond, m.Price.PerCharacter, m.Price.Tools.Named()}}
+	o := &modelObject{ID: m.ID, Object: "model", Created: c.s.Gateway.CatalogDate().Unix(), OwnedBy: m.Provider, Kind: orNil(string(m.Kind)),
+		ContextWindow: orNil(m.ContextWindow), MaxOutputTokens: orNil(m.MaxOutputTokens), Modalities: m.Modalities, Capabilities: m.Capabilities.Names()}
+	if m.Priced {
+		o.Pricing = &modelPricing{m.Price.Input, m.Price.Output, m.Price.CachedInput, m.Price.CacheWrite, m.Price.PerImage, m.Price.PerSecond, m.Price.PerCharacter, m.Price.Tools.Named()}
+	}
+	return o
 }
 
 // listModels returns all models on one page, as OpenAI does.
@@ -57,7 +62,7 @@ func listModels(ctx context.Context, c *Call) (any, error) {
 // routerValue describes a router name as a model. Requests cost the price of the
 // model that the router picks.
 func (c *Call) routerValue(name string) *modelObject {
-	return &modelObject{ID: name, Object: "model", Created: c.s.Gateway.CatalogDate().Unix(), OwnedBy: "turnpike", Modalities: []string{"text", "image"}}
+	return &modelObject{ID: name, Object: "model", Created: c.s.Gateway.CatalogDate().Unix(), OwnedBy: "turnpike", Modalities: []string{"text", "image"}, Capabilities: []string{}}
 }
 
 func getModel(ctx context.Context, c *Call) (any, error) {

@@ -62,7 +62,7 @@ func getUsage(ctx context.Context, c *Call) (any, error) {
 		u.End = c.s.Now()
 	}
 	if u.Start.IsZero() {
-		u.Start = u.End.Add(-defaultUsageRange[u.Bucket])
+		u.Start = time.Unix(max(0, u.End.Add(-defaultUsageRange[u.Bucket]).Unix()), 0)
 	}
 	if !u.Start.Before(u.End) {
 		return nil, fault.Invalid("start", "start must be before end.")

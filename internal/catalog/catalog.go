@@ -54,8 +54,7 @@ type Capabilities struct {
 // ParseCapabilities reads the names vision, tools, json_schema, reasoning, audio_input and
 // prompt_caching.
 func ParseCapabilities(names []string) (c Capabilities, err error) {
-	fields := map[string]*bool{"vision": &c.Vision, "tools": &c.Tools, "json_schema": &c.JSONSchema,
-		"reasoning": &c.Reasoning, "audio_input": &c.AudioInput, "prompt_caching": &c.PromptCaching}
+	fields := c.fields()
 	for _, name := range names {
 		field := fields[name]
 		if field == nil {
@@ -64,6 +63,23 @@ func ParseCapabilities(names []string) (c Capabilities, err error) {
 		*field = true
 	}
 	return c, nil
+}
+
+func (c *Capabilities) fields() map[string]*bool {
+	return map[string]*bool{"vision": &c.Vision, "tools": &c.Tools, "json_schema": &c.JSONSchema,
+		"reasoning": &c.Reasoning, "audio_input": &c.AudioInput, "prompt_caching": &c.PromptCaching}
+}
+
+// Names returns the names of the capabilities, sorted.
+func (c Capabilities) Names() []string {
+	names := []string{}
+	for name, has := range c.fields() {
+		if *has {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // Catalog is the table of models at the operator's prices.

@@ -76,6 +76,7 @@ type Usage struct {
 	HourWrite    int64 // the part of CacheWrite that it keeps for an hour
 	Estimated    bool  // the provider hasn't counted some of these
 
+	ImageInput   int64 // the part of InputTokens that is images, where it is counted
 	Images       int64
 	Characters   int64 // turned into speech
 	Milliseconds int64 // of video or audio

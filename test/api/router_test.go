@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -114,5 +115,28 @@ func TestEveryTargetOfAModelListIsTriedOnce(t *testing.T) {
 		if !slices.Equal(asked, []string{"gpt-4o", "gpt-4o-mini", "gpt-4.1"}) {
 			t.Errorf("asked were %v", asked)
 		}
+	})
+}
+
+func TestEveryModelThatRespondsToTestKeysIsListed(t *testing.T) {
+	eachGateway(t, sqlite, nil, func(t *testing.T, m *gatewayClient) {
+		test := m.withTestKey(t)
+		listed := map[string]bool{}
+		for _, model := range test.get(t, "/v1/models").At("data").([]any) {
+			listed[model.(map[string]any)["id"].(string)] = true
+		}
+		for _, id := range []string{"gpt-image-1", "gpt-audio", "small", "unpriced"} { // two without a list price, two of the operator
+			if r := test.get(t, "/v1/models/"+id); !listed[id] || r.Text("id") != id {
+				t.Errorf("%s is not listed: %s", id, r.Body)
+			}
+		}
+		if r := test.get(t, "/v1/models/gpt-image-1"); r.At("pricing") != nil || r.Text("kind") != "image" {
+			t.Errorf("got %s", r.Body)
+		}
+		r := test.get(t, "/v1/models/gpt-4o-mini")
+		if got := fmt.Sprint(r.At("capabilities")); r.Text("kind") != "chat" || !strings.Contains(got, "vision") || !strings.Contains(got, "tools") || r.At("pricing.per_tool_call.web_search") != 10.0 {
+			t.Errorf("got %s", r.Body)
+		}
+		m.ask(t, "GET", "/v1/models/gpt-image-1", nil).Want(t, 404, "model_not_found")
 	})
 }

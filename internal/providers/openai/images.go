@@ -160,6 +160,7 @@ func readImageUsage(value jsontext.Value) (u providers.Usage) {
 		Output  float64 `json:"output_tokens"`
 		Details struct {
 			Cached float64 `json:"cached_tokens"`
+			Images float64 `json:"image_tokens"`
 		} `json:"input_tokens_details"`
 	}
 	if value.Kind() != '{' || json.Unmarshal(value, &in, wire.Lenient) != nil || in.Input > maxPlausible || in.Output > maxPlausible {
@@ -167,5 +168,6 @@ func readImageUsage(value jsontext.Value) (u providers.Usage) {
 	}
 	u.InputTokens, u.OutputTokens = int64(max(0, in.Input)), int64(max(0, in.Output))
 	u.CachedInput = min(int64(max(0, min(in.Details.Cached, maxPlausible))), u.InputTokens)
+	u.ImageInput = min(int64(max(0, min(in.Details.Images, maxPlausible))), u.InputTokens)
 	return u
 }

@@ -31,8 +31,8 @@ func TestImagesAreGenerated(t *testing.T) {
 		media upstreams.OpenAIMedia
 		usage providers.Usage
 	}{
-		"gpt-image-1":          {upstreams.OpenAIMedia{Prompt: "a tall lighthouse"}, providers.Usage{InputTokens: 50, OutputTokens: 200, Images: 2}},
-		"chatgpt-image-latest": {upstreams.OpenAIMedia{}, providers.Usage{InputTokens: 50, OutputTokens: 200, Images: 2}},
+		"gpt-image-1":          {upstreams.OpenAIMedia{Prompt: "a tall lighthouse"}, providers.Usage{InputTokens: 50, OutputTokens: 200, ImageInput: 40, Images: 2}},
+		"chatgpt-image-latest": {upstreams.OpenAIMedia{}, providers.Usage{InputTokens: 50, OutputTokens: 200, ImageInput: 40, Images: 2}},
 		"dall-e-2":             {upstreams.OpenAIMedia{Prompt: "a lighthouse in oil"}, providers.Usage{Images: 2}},
 		"flux-dev":             {upstreams.OpenAIMedia{AsURL: true}, providers.Usage{Images: 2}},
 	} {
