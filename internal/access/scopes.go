@@ -27,6 +27,7 @@ const (
 	VoiceRead             Scope = "voice:read"
 	FilesCreate           Scope = "files:create"
 	FilesRead             Scope = "files:read"
+	TranscriptionsCreate  Scope = "audio.transcriptions:create"
 	AgentRunsCreate       Scope = "agents.runs:create"
 	AgentRunsRead         Scope = "agents.runs:read"
 	AgentRunsApprove      Scope = "agents.runs:approve"
@@ -50,14 +51,14 @@ const wildcard = "*"
 
 var registry = []Scope{
 	ModelsRead, ChatCompletionsCreate, ResponsesCreate, MessagesCreate, EmbeddingsCreate, ImagesCreate, ImagesRead,
-	VideosCreate, VideosRead, VoiceCreate, VoiceRead, FilesCreate, FilesRead, AgentRunsCreate, AgentRunsRead, AgentRunsApprove,
+	VideosCreate, VideosRead, VoiceCreate, VoiceRead, TranscriptionsCreate, FilesCreate, FilesRead, AgentRunsCreate, AgentRunsRead, AgentRunsApprove,
 	WebhooksRead, WebhooksWrite, EventsRead, EventsReplay, ScopedTokensCreate, KeysRead, KeysWrite,
 	ProjectsRead, ProjectsWrite, UsageRead, AuditRead, BillingRead, BillingWrite,
 }
 
 // delegable are the scopes that a scoped token may have.
 var delegable = grantOf(ModelsRead, ChatCompletionsCreate, ResponsesCreate, MessagesCreate, EmbeddingsCreate, ImagesCreate, ImagesRead,
-	VideosCreate, VideosRead, VoiceCreate, VoiceRead, AgentRunsCreate, AgentRunsRead)
+	VideosCreate, VideosRead, VoiceCreate, VoiceRead, TranscriptionsCreate, AgentRunsCreate, AgentRunsRead)
 
 // Scopes returns every scope.
 func Scopes() []Scope { return slices.Clone(registry) }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net/http"
@@ -53,7 +54,7 @@ func (c *Call) nameModel(r *gateway.Response) {
 func (c *Call) sendModelResponse(r *gateway.Response, body []byte) {
 	c.nameModel(r)
 	c.successHeaders = append(c.successHeaders, header{"Service-Credits", r.Credits.String()})
-	c.send(http.StatusOK, jsonType, body)
+	c.send(http.StatusOK, cmp.Or(r.ContentType, jsonType), body)
 }
 
 func (c *Call) modelCall(body []byte) gateway.Call {
@@ -71,7 +72,7 @@ func (c *Call) stream(s *gateway.Stream, out *eventWriter) error {
 			break
 		}
 		if err == io.EOF {
-			return c.endStream(s, out, "", func() { out.event([]byte("[DONE]")) })
+			return c.endStream(s, out, "", out.end)
 		}
 		if err != nil {
 			if !c.Started {
@@ -80,7 +81,7 @@ func (c *Call) stream(s *gateway.Stream, out *eventWriter) error {
 			f := c.Fault(err)
 			return c.endStream(s, out, string(f.Code), func() { out.event(c.errorJSON(f)) })
 		}
-		out.event(data)
+		out.named(s.Event(), data)
 	}
 	return c.abandonStream(s, out)
 }
@@ -108,16 +109,24 @@ func (c *Call) abandonStream(s *gateway.Stream, out *eventWriter) error {
 // eventWriter sends events. The first one is sent at once, and so are the others unless they are
 // batched.
 type eventWriter struct {
-	c     *Call
-	batch bool // collect events until flush is called
-	err   error
-	buf   []byte
+	c       *Call
+	batch   bool // collect events until flush is called
+	endless bool // the last event says so itself
+	err     error
+	buf     []byte
 }
 
 // maxBatch is as much as net/http reads from a provider at once.
 const maxBatch = 4 << 10
 
 var errClientGone = errors.New("the client disconnected")
+
+// end writes the end of a stream in OpenAI's format.
+func (w *eventWriter) end() {
+	if !w.endless {
+		w.event([]byte("[DONE]"))
+	}
+}
 
 func (w *eventWriter) event(data []byte) { w.named("", data) }
 

@@ -21,6 +21,7 @@ import (
 
 type form struct {
 	values map[string][]string
+	fields []providers.FormField // the same as values, in order and with their full names
 	files  map[string][]providers.Upload
 }
 
@@ -81,6 +82,7 @@ func (f *form) add(part *multipart.Part) error {
 			return fault.Invalid(name, "%s must be a string of at most %d bytes. Send a file with a filename.", name, maxFormValue)
 		}
 		f.values[name] = append(f.values[name], string(data))
+		f.fields = append(f.fields, providers.FormField{Name: part.FormName(), Value: string(data)})
 		return nil
 	}
 	f.files[name] = append(f.files[name], providers.Upload{Name: web.Sanitize(part.FileName(), 256), ContentType: http.DetectContentType(data), Data: data})

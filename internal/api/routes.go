@@ -43,6 +43,8 @@ func modelRoutes() []Route {
 		{"POST", "/v1/images/batches", access.ImagesCreate, createJobOf((*media.Service).DraftImages)},
 		{"POST", "/v1/videos", access.VideosCreate, createVideo},
 		{"POST", "/v1/audio/speech", access.VoiceCreate, createSpeech},
+		{"POST", "/v1/audio/transcriptions", access.TranscriptionsCreate, createTranscription},
+		{"POST", "/v1/audio/translations", access.TranscriptionsCreate, createTranslation},
 		{"POST", "/v1/voice/renders", access.VoiceCreate, createJobOf((*media.Service).DraftVoice)},
 		{"POST", "/v1/agents/runs", access.AgentRunsCreate, createRun},
 	}

@@ -23,11 +23,12 @@ type Kind string
 
 // The kinds of models.
 const (
-	Chat      Kind = "chat"
-	Embedding Kind = "embedding"
-	Image     Kind = "image"
-	Video     Kind = "video"
-	Speech    Kind = "speech"
+	Chat          Kind = "chat"
+	Embedding     Kind = "embedding"
+	Image         Kind = "image"
+	Video         Kind = "video"
+	Speech        Kind = "speech"
+	Transcription Kind = "transcription" // of speech
 )
 
 // Model describes a model.
@@ -168,7 +169,8 @@ func generatesAudio(kind Kind, id string) bool { return kind == Chat && strings.
 
 // requiredPrices names what covers requires.
 var requiredPrices = map[Kind]string{"": "input and output", Chat: "input and output alone", Embedding: "input", Image: "per_image, or input and output",
-	Video: "per_second", Speech: "per_character, per_second, or input and output"}
+	Video: "per_second", Speech: "per_character, per_second, or input and output",
+	Transcription: "per_second, or input and output"}
 
 // covers reports whether a price has everything that a kind of model charges for. A model of
 // unknown kind is charged by token. A chat model that charges per image has no usable price,
@@ -187,6 +189,8 @@ func (l ListPrice) covers(kind Kind) bool {
 		return l.PerSecond != nil
 	case Speech:
 		return l.PerCharacter != nil || l.PerSecond != nil || l.Input != nil && l.Output != nil
+	case Transcription:
+		return l.PerSecond != nil || l.Input != nil && l.Output != nil
 	}
 	return false
 }
@@ -246,7 +250,7 @@ func modalities(kind Kind, can Capabilities) []string {
 	if can.Vision || kind == Image {
 		out = append(out, "image")
 	}
-	if can.AudioInput || kind == Speech {
+	if can.AudioInput || kind == Speech || kind == Transcription {
 		out = append(out, "audio")
 	}
 	if kind == Video {
@@ -268,6 +272,8 @@ func (m *Model) SpecialPurpose() bool {
 		return !strings.Contains(id, "embedding") // the table lists a chat model among them
 	case m.Kind == Embedding:
 		return strings.Contains(id, "code")
+	case m.Kind == Transcription:
+		return strings.Contains(id, "diarize")
 	case m.Kind != Chat:
 		return strings.Contains(id, "deep-research")
 	}

@@ -32,7 +32,7 @@ func TestTableIsComplete(t *testing.T) {
 			t.Errorf("%s: the highest input rate is below the input rate", m.ID)
 		}
 	}
-	want := map[catalog.Kind]int{catalog.Chat: 369, catalog.Embedding: 38, catalog.Image: 22, catalog.Video: 9, catalog.Speech: 9}
+	want := map[catalog.Kind]int{catalog.Chat: 369, catalog.Embedding: 38, catalog.Image: 22, catalog.Video: 9, catalog.Speech: 9, catalog.Transcription: 8}
 	for kind, n := range want {
 		if count[kind] != n {
 			t.Errorf("%d models of kind %q, want %d", count[kind], kind, n)
@@ -73,6 +73,8 @@ func TestListPricesAreExact(t *testing.T) {
 		{"openai", "dall-e-3", catalog.Price{PerImage: 40 * credit}},
 		{"openai", "sora-2", catalog.Price{PerSecond: 100 * credit}},
 		{"openai", "tts-1", catalog.Price{PerCharacter: 15_000}},
+		{"openai", "whisper-1", catalog.Price{PerSecond: 100_000}},
+		{"openai", "gpt-4o-transcribe", catalog.Price{Input: 2500 * credit, Output: 10_000 * credit, CachedInput: 2500 * credit, CacheWrite: 2500 * credit}},
 	} {
 		m := c.Find(tt.provider, tt.id)
 		if m == nil {

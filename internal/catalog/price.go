@@ -113,7 +113,7 @@ func (m *Model) Cost(u Units) credits.Micro {
 		sum.add(u.Images*perMillion, p.PerImage)
 		sum.add(u.Input-u.CachedInput, p.Input)
 		sum.add(u.CachedInput, p.CachedInput)
-	case m.Kind == Video:
+	case m.Kind == Video, m.Kind == Transcription && p.PerSecond > 0:
 		sum.add(u.Milliseconds*(perMillion/1000), p.PerSecond)
 	case m.Kind == Speech && p.PerCharacter > 0:
 		sum.add(u.Characters*perMillion, p.PerCharacter)
@@ -154,6 +154,8 @@ func (m *Model) TypicalCost() credits.Micro {
 		return m.Cost(Units{Milliseconds: 8_000})
 	case Speech:
 		return m.Cost(Units{Tokens: Tokens{Input: 250}, Characters: 1_000, Milliseconds: 65_000})
+	case Transcription:
+		return m.Cost(Units{Tokens: Tokens{Input: 600, Output: 200}, Milliseconds: 60_000})
 	}
 	return m.Price.Input + m.Price.Output
 }

@@ -25,7 +25,7 @@ var ownHeaders = []string{"Host", "Connection", "Content-Length", "Content-Type"
 // capabilityNames are the capabilities in the catalog.
 var capabilityNames = []string{"vision", "tools", "json_schema", "reasoning", "audio_input", "prompt_caching"}
 
-var modelKinds = []string{"chat", "embedding", "image", "video", "speech"}
+var modelKinds = []string{"chat", "embedding", "image", "video", "speech", "transcription"}
 
 func providerProblems(providers []Provider) Problems {
 	var all Problems

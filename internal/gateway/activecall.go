@@ -95,7 +95,7 @@ func (a *activeCall) settle(u providers.Usage, source string) (charged credits.M
 
 func (a *activeCall) settleResponse(resp *providers.Response) credits.Micro {
 	a.target.health.recordSuccess(a.attemptStarted)
-	u, source := a.target.withImageTokens(resp.Usage), audit.UsageProvider
+	u, source := a.withAudio(a.target.withImageTokens(resp.Usage)), audit.UsageProvider
 	if u.InputTokens <= 0 || u.Estimated { // every call has input
 		source = audit.UsageEstimated
 	}
@@ -105,7 +105,7 @@ func (a *activeCall) settleResponse(resp *providers.Response) credits.Micro {
 // settleStream settles a stream by the provider's usage chunk. If that reports no output although
 // some was sent, the estimate counts.
 func (a *activeCall) settleStream(u, sent providers.Usage) credits.Micro {
-	source := audit.UsageProvider
+	u, source := a.withAudio(u), audit.UsageProvider
 	if u.OutputTokens <= 0 && sent.OutputTokens > 0 {
 		u.OutputTokens, source = sent.OutputTokens, audit.UsageEstimated
 	}
@@ -169,7 +169,7 @@ func (a *activeCall) reportObservation() {
 // and is cut; 0 means never. It is twice the limit that the provider got, because our count may
 // be an estimate: only a provider that ignores the limit is cut.
 func (a *activeCall) streamOutputLimit() int64 {
-	if a.reservation == nil || a.target.offer.Price.Output == 0 {
+	if a.reservation == nil || a.target.offer.Price.Output == 0 || a.request.audio != nil { // the audio limits a transcript
 		return 0
 	}
 	rest := max(0, a.reservation.Amount-maxTokenCost(a.target, a.request, 0))

@@ -99,6 +99,8 @@ type Response struct {
 	Stream   *Stream
 	Audio    *Audio
 	Native   bool // Body or Stream is in the format of the Responses API
+
+	ContentType string // of Body; JSON if empty
 }
 
 // Chat makes a chat completion.
@@ -197,7 +199,7 @@ func (g *snapshot) run(ctx context.Context, c Call, r *request, targets []target
 		a.settleFailure(err)
 		return nil, err
 	}
-	out := &Response{Model: a.target.offer.ID, Provider: a.target.provider.Name(), Native: resp.Native}
+	out := &Response{Model: a.target.offer.ID, Provider: a.target.provider.Name(), Native: resp.Native, ContentType: resp.ContentType}
 	if s, ok := resp.Stream.(*startedStream); ok {
 		streaming = true
 		out.Stream = newStream(s, a)

@@ -15,7 +15,8 @@ import (
 )
 
 // kindLabels name in messages what models of a kind generate.
-var kindLabels = map[catalog.Kind]string{catalog.Chat: "chat", catalog.Embedding: "embedding", catalog.Image: "image", catalog.Speech: "speech", catalog.Video: "video"}
+var kindLabels = map[catalog.Kind]string{catalog.Chat: "chat", catalog.Embedding: "embedding", catalog.Image: "image", catalog.Speech: "speech", catalog.Video: "video",
+	catalog.Transcription: "transcription"}
 
 func supportsKind(p providers.Provider, kind catalog.Kind) (ok bool) {
 	switch kind {
@@ -29,6 +30,8 @@ func supportsKind(p providers.Provider, kind catalog.Kind) (ok bool) {
 		_, ok = p.(providers.SpeechGenerator)
 	case catalog.Video:
 		_, ok = p.(providers.VideoGenerator)
+	case catalog.Transcription:
+		_, ok = p.(providers.Transcriber)
 	}
 	return ok
 }

@@ -31,6 +31,7 @@ type request struct {
 	hourCache    bool                            // it may write to a cache that costs more
 	webSearch    bool                            // a chat completion asks for a web search
 	hosted       *hostedTools                    // nil if no tool has a price
+	audio        *audioInput                     // of a transcription; nil otherwise
 }
 
 type needs struct{ tools, vision, audio, schema bool }
@@ -68,6 +69,9 @@ func readChat(body []byte) (*request, error) {
 func (r *request) withEstimatedInput(u providers.Usage) providers.Usage {
 	if u.InputTokens == 0 {
 		u.InputTokens = estimateTokens(r.maxInput)
+	}
+	if r.audio != nil && u.Milliseconds == 0 {
+		u.Milliseconds = r.audio.milliseconds
 	}
 	return u
 }

@@ -71,6 +71,10 @@ func (s *Stream) Next() ([]byte, error) {
 				s.event = chunk.Event
 				return chunk.Data, nil
 			}
+			if s.call.request.audio != nil { // the event has the text, too
+				s.event = chunk.Event
+				return withCredits(chunk.Data, charged), nil
+			}
 			if s.call.request.includeUsage {
 				return withCredits(chunk.Data, charged), nil
 			}
@@ -79,14 +83,15 @@ func (s *Stream) Next() ([]byte, error) {
 			s.cut()
 		default:
 			s.lastChunk = append(s.lastChunk[:0], chunk.Data...)
-			// After the usage of a message only its end follows.
-			s.settled, s.event = s.settled && s.call.request.messages != nil, chunk.Event
+			// After the usage of a message or a transcript only its end follows.
+			s.settled, s.event = s.settled && (s.call.request.messages != nil || s.call.request.audio != nil), chunk.Event
 			return chunk.Data, nil
 		}
 	}
 }
 
-// Event returns the name of the event that Next returned last. Only messages have names.
+// Event returns the name of the event that Next returned last. Only messages have names, and
+// transcripts of some providers.
 func (s *Stream) Event() string { return s.event }
 
 func (s *Stream) usage() providers.Usage {

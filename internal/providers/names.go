@@ -21,4 +21,7 @@ var (
 	SpeechNames = jsonbody.NewNames("model models input instructions response_format stream_format speed", jsonbody.Names{
 		"voice": jsonbody.NewNames("id", nil),
 	})
+
+	// TranscriptionNames are the fields of a multipart form.
+	TranscriptionNames = jsonbody.NewNames("file model models language prompt response_format stream timestamp_granularities", nil)
 )

@@ -92,6 +92,8 @@ type Response struct {
 	Stream  Stream
 	Content *Content
 	Native  bool // Body or Stream is in the format of the Responses API
+
+	ContentType string // of Body; JSON if empty
 }
 
 // Stream is a streamed response. Next returns io.EOF after the last chunk, and calls
@@ -110,7 +112,7 @@ type Stream interface {
 // all choices have a finish reason: only the usage is missing then.
 type Chunk struct {
 	Data  []byte
-	Event string // the event's name in Anthropic's format
+	Event string // the event's name, if it has one
 	Usage *Usage
 	Whole bool
 }

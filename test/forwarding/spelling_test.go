@@ -30,6 +30,7 @@ providers:
       - {id: embed, upstream: embed-1, kind: embedding, price: {input: 1}}
       - {id: paint, upstream: paint-1, kind: image, price: {per_image: 0.01}}
       - {id: say, upstream: say-1, kind: speech, price: {per_character: 0.001}}
+      - {id: hear, upstream: hear-1, kind: transcription, price: {per_second: 0.001}}
       - {id: film, upstream: film-1, kind: video, price: {per_second: 0.01}}
 `
 
@@ -225,6 +226,7 @@ func (s *server) forms(t *testing.T) {
 		name, _, _ := strings.Cut(strings.Replace(twice, "[]", "", 1), "=")
 		s.refused(t, "/v1/images/edits", content{kind, body}, "invalid_parameter", name)
 	}
+	s.transcriptions(t)
 	for _, other := range []string{"Seconds", "MODEL", "\u017fize"} {
 		var body bytes.Buffer
 		form := multipart.NewWriter(&body)
@@ -233,6 +235,35 @@ func (s *server) forms(t *testing.T) {
 		}
 		_ = form.Close()
 		s.refused(t, "/v1/videos", content{form.FormDataContentType(), body.Bytes()}, "unknown_parameter", other)
+	}
+}
+
+func (s *server) transcriptions(t *testing.T) {
+	const path = "/v1/audio/transcriptions"
+	form := func(fields ...string) content {
+		var body bytes.Buffer
+		form := multipart.NewWriter(&body)
+		part, _ := form.CreateFormFile("file", "a.wav")
+		_, _ = part.Write(append([]byte("RIFF\x00\x00\x00\x00WAVEfmt \x10\x00\x00\x00\x01\x00\x01\x00\x40\x1f\x00\x00\x80\x3e\x00\x00\x02\x00\x10\x00data\x00\x00\x00\x00"), make([]byte, 1000)...))
+		for _, f := range append([]string{"model=hear"}, fields...) {
+			name, value, _ := strings.Cut(f, "=")
+			_ = form.WriteField(name, value)
+		}
+		_ = form.Close()
+		return content{form.FormDataContentType(), body.Bytes()}
+	}
+	plain := form("other=1", "Other=2")
+	if r, got := s.post(t, path, plain.kind, plain.body), s.upstream.orders(); r.status != 200 || len(got) != 1 || got[0].Model != "hear-1" || !strings.Contains(got[0].body, `"Other"`) {
+		t.Fatalf("the plain form: %d %s, and the provider got %+v", r.status, r.body, got)
+	}
+	for name := range providers.TranscriptionNames {
+		for _, other := range spellings(name) {
+			s.refused(t, path, form(other+"=9"), "unknown_parameter", other)
+			s.refused(t, path, form(other+"[]=9"), "unknown_parameter", other)
+		}
+	}
+	for _, twice := range []string{"model=large", "model[]=large"} {
+		s.refused(t, path, form(twice), "invalid_parameter", "model")
 	}
 }
 

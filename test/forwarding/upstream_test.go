@@ -71,6 +71,8 @@ func (u *upstream) serve(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `{"object":"list","data":[{"object":"embedding","index":0,"embedding":[1]}],`+usage+`}`)
 	case strings.Contains(o.path, "/images/"):
 		fmt.Fprint(w, `{"created":1,"data":[{"b64_json":"`+pixel+`"}]}`)
+	case strings.HasSuffix(o.path, "/audio/transcriptions"):
+		fmt.Fprint(w, `{"text":"Yes."}`)
 	case strings.HasSuffix(o.path, "/audio/speech"):
 		w.Header().Set("Content-Type", "audio/mpeg")
 		_, _ = w.Write([]byte("ID3"))

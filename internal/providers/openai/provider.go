@@ -53,6 +53,7 @@ var (
 	_ providers.SpeechGenerator = (*Provider)(nil)
 	_ providers.VideoGenerator  = (*Provider)(nil)
 	_ providers.Responder       = (*Provider)(nil)
+	_ providers.Transcriber     = (*Provider)(nil)
 )
 
 // dialect is how a server differs from OpenAI's.

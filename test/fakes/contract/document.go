@@ -159,6 +159,7 @@ func (d *document) response(place ...string) (*response, error) {
 			return nil, err
 		}
 		m.columns, m.last = texts(o, "x-columns"), texts(o, "x-last-events")
+		m.unnamed = o.(map[string]any)["x-unnamed-events"] == true
 		m.numbered = o.(map[string]any)["x-numbered-events"] == true
 		r.content[contentType] = m
 	}

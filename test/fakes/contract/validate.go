@@ -55,6 +55,7 @@ type media struct {
 	schema   *jsonschema.Schema
 	event    *jsonschema.Schema // of a stream
 	last     []string           // of a stream with named events: the final ones
+	unnamed  bool               // last are types, not names
 	numbered bool               // of a resumable stream
 	columns  []string           // of CSV
 }
@@ -311,7 +312,7 @@ func (v *Validator) errorProblems(body any, h http.Header) []string {
 
 // eventProblems checks a stream of server-sent events. A complete stream ends with
 // [DONE] or an error. If its events are named after the type of their data, it ends
-// with one of the final names. Numbered events have names too, but end with [DONE] or
+// with one of the final names; unnamed events end with one of the final types. Numbered events have names too, but end with [DONE] or
 // an error.
 func (m media) eventProblems(body []byte, whole bool) []string {
 	text := string(body)
@@ -361,6 +362,10 @@ func (m media) eventProblems(body []byte, whole bool) []string {
 			number = n
 		case m.last == nil:
 			ended = object["error"] != nil
+			continue
+		case m.unnamed:
+			kind, _ := object["type"].(string)
+			ended = object["error"] != nil || slices.Contains(m.last, kind)
 			continue
 		}
 		if object["type"] != e.name {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// OpenAI serves OpenAI's chat completions, embeddings, images, speech and videos.
+// OpenAI serves OpenAI's chat completions, embeddings, images, speech, transcriptions and videos.
 // It rejects other keys than its own. It returns the replies that the test has
 // queued, and otherwise a sentence or a small file.
 type OpenAI struct {

@@ -62,7 +62,7 @@ type openAIFile struct {
 }
 
 // mediaPaths are the paths of media requests. Azure adds a prefix.
-var mediaPaths = []string{"/images/generations", "/images/edits", "/audio/speech"}
+var mediaPaths = []string{"/images/generations", "/images/edits", "/audio/speech", "/audio/transcriptions", "/audio/translations"}
 
 func isOpenAIMedia(path string) bool {
 	return path == "/videos" || strings.HasPrefix(path, "/videos/") ||
@@ -82,8 +82,10 @@ func (o *OpenAI) media(req *OpenAIRequest, m OpenAIMedia) openAIFile {
 		return o.generation(req, m)
 	case strings.HasSuffix(req.Path, "/images/edits"):
 		return o.edit(req, m)
+	case strings.HasSuffix(req.Path, "/audio/speech"):
+		return speech(req, m)
 	}
-	return speech(req, m)
+	return transcription(req)
 }
 
 // reject returns an error of OpenAI.
