@@ -59,6 +59,13 @@ func (c *client) transcription(t *testing.T, path string, file []byte, fields ..
 	return harness.Request{Method: "POST", Path: path, Key: c.key, Body: body, Header: header}
 }
 
+// waitForLedger waits until the last requests are settled.
+func (c *client) waitForLedger(t *testing.T, amount credits.Micro) {
+	t.Helper()
+	c.Eventually(t, func() bool { return c.spent(t, spend.Workspace, c.workspace.ID).Spent == amount })
+	c.checkLedger(t, amount)
+}
+
 func TestTranscriptionsCostSecondsOrTokens(t *testing.T) {
 	eachGateway(t, both, withTranscribers, func(t *testing.T, m *gatewayClient) {
 		total := credits.Micro(0)
@@ -97,7 +104,7 @@ func TestTranscriptionsCostSecondsOrTokens(t *testing.T) {
 		if total += 2 * credit; r.Text("text") != upstreams.Transcript || charged(t, r) != 2*credit {
 			t.Errorf("got %s", r.Body)
 		}
-		m.checkLedger(t, total)
+		m.waitForLedger(t, total)
 	})
 }
 
@@ -135,10 +142,10 @@ func TestTranscriptionsRespectEveryBudget(t *testing.T) {
 		if ok.Load() != 4 {
 			t.Errorf("%d requests of one second succeeded, want 4", ok.Load())
 		}
+		m.waitForLedger(t, budget)
 		if b := m.spent(t, spend.Key, keyID); b.Spent != budget {
 			t.Errorf("the key was charged %s, want %s", b.Spent, budget)
 		}
-		m.checkLedger(t, budget)
 	})
 }
 
@@ -217,7 +224,7 @@ func TestBadTranscriptionsReachNoProvider(t *testing.T) {
 		if n := len(m.openai.Requests()); n != 2 {
 			t.Errorf("the provider got %d requests, want 2", n)
 		}
-		m.checkLedger(t, credit)
+		m.waitForLedger(t, credit)
 	})
 }
 
@@ -265,8 +272,7 @@ func TestClientThatLeavesPaysForItsAudio(t *testing.T) {
 		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s", transcriptions, m.key, r.Header.Get("Content-Type"), len(body), body)
 		<-m.openai.Wait(1).Began
 		conn.Close()
-		m.Eventually(t, func() bool { return m.spent(t, spend.Workspace, m.workspace.ID).Spent == 5*credit })
-		m.checkLedger(t, 5*credit)
+		m.waitForLedger(t, 5*credit)
 		// A provider that fails is free.
 		m.openai.Queue(upstreams.OpenAIReply{Status: 400}, upstreams.OpenAIReply{Body: `{"no":"text"}`}, upstreams.OpenAIReply{Body: "<html>", Type: "text/html"})
 		m.transcribe(t, transcriptions, recording(5000), "model=ear").Want(t, 400, "invalid_parameter")
