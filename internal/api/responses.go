@@ -90,7 +90,8 @@ func (e *responseEvents) next() ([]responses.Event, error) {
 		if e.native == nil {
 			return e.translated.Push(data)
 		}
-		event := responses.Event{Type: e.native.Observe(data), Data: data}
+		event := responses.Event{Type: e.stream.Event(), Data: data}
+		e.native.Observe(event.Type, data)
 		if !event.Terminal() {
 			return []responses.Event{event}, nil
 		}

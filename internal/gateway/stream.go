@@ -64,15 +64,14 @@ func (s *Stream) Next() ([]byte, error) {
 		case chunk.Usage != nil:
 			s.reported, s.settled = *chunk.Usage, true
 			charged := s.call.settleStream(s.reported, s.upstream.SoFar())
+			s.event = chunk.Event
 			if s.native { // the event has more than the usage
 				return withResponseCredits(chunk.Data, charged), nil
 			}
 			if s.call.request.messages != nil { // the event has more than the usage
-				s.event = chunk.Event
 				return chunk.Data, nil
 			}
 			if s.call.request.audio != nil { // the event has the text, too
-				s.event = chunk.Event
 				return withCredits(chunk.Data, charged), nil
 			}
 			if s.call.request.includeUsage {
@@ -90,8 +89,7 @@ func (s *Stream) Next() ([]byte, error) {
 	}
 }
 
-// Event returns the name of the event that Next returned last. Only messages have names, and
-// transcripts of some providers.
+// Event returns the name of the event that Next returned last. Chunks of chat completions have none.
 func (s *Stream) Event() string { return s.event }
 
 func (s *Stream) usage() providers.Usage {

@@ -12,28 +12,43 @@ import (
 // NativeStream follows the events of a provider with the Responses API. It completes a stream that
 // the provider doesn't.
 type NativeStream struct {
-	sequence int            // of the next event
+	last     []byte         // event
+	sequence int            // of the next event of ours
 	response jsontext.Value // as in the last event that has it
 	items    []jsontext.Value
 }
 
-// Observe reads an event that is forwarded unchanged, and returns its type.
-func (s *NativeStream) Observe(data []byte) string {
+// Observe remembers what ours need of an event that is forwarded unchanged.
+func (s *NativeStream) Observe(kind string, data []byte) {
+	s.last = append(s.last[:0], data...)
+	if strings.HasSuffix(kind, ".delta") { // most of them
+		return
+	}
 	var e struct {
-		Type     text           `json:"type"`
-		Sequence count          `json:"sequence_number"`
 		Response jsontext.Value `json:"response"`
 		Item     jsontext.Value `json:"item"`
 	}
 	_ = json.Unmarshal(data, &e, lenient...) // the provider's client has parsed it
-	s.sequence = int(e.Sequence) + 1
 	if e.Response.Kind() == jsontext.KindBeginObject {
 		s.response = e.Response.Clone()
 	}
-	if e.Type == "response.output_item.done" && e.Item.Kind() == jsontext.KindBeginObject {
+	if kind == "response.output_item.done" && e.Item.Kind() == jsontext.KindBeginObject {
 		s.items = append(s.items, e.Item.Clone())
 	}
-	return string(e.Type)
+}
+
+// next returns the sequence number of the next event of ours.
+func (s *NativeStream) next() int {
+	if s.sequence == 0 {
+		var last struct {
+			Sequence count `json:"sequence_number"`
+		}
+		if s.last != nil && json.Unmarshal(s.last, &last, lenient...) == nil {
+			s.sequence = int(last.Sequence) + 1
+		}
+	}
+	s.sequence++
+	return s.sequence - 1
 }
 
 // Response returns the response object of the last event that had it.
@@ -54,8 +69,7 @@ func (s *NativeStream) Cut() []Event {
 }
 
 func (s *NativeStream) encode(e event) Event {
-	e.SequenceNumber = s.sequence
-	s.sequence++
+	e.SequenceNumber = s.next()
 	data, _ := json.Marshal(e, lenient...) // of strings
 	return Event{Type: e.Type, Data: data}
 }
@@ -79,8 +93,7 @@ func (s *NativeStream) end(status string, fields map[string]jsontext.Value) Even
 		Type     string         `json:"type"`
 		Sequence int            `json:"sequence_number"`
 		Response jsontext.Value `json:"response"`
-	}{kind, s.sequence, s.response}, lenient...)
-	s.sequence++
+	}{kind, s.next(), s.response}, lenient...)
 	return Event{Type: kind, Data: data}
 }
 

@@ -176,6 +176,7 @@ func (s *responseStream) Next() (providers.Chunk, error) {
 
 func (s *responseStream) forward(data []byte) (chunk providers.Chunk, err error) {
 	kind := text(s.event.get("type"))
+	chunk.Event = kind
 	switch kind {
 	case "error":
 		e, nested := findError(&s.event)
@@ -197,7 +198,8 @@ func (s *responseStream) forward(data []byte) (chunk providers.Chunk, err error)
 		s.tools.add(s.event.get("item"))
 	}
 	if s.event.get("response").Kind() != '{' {
-		return providers.Chunk{Data: oneLine(data), Whole: strings.HasSuffix(kind, "output_item.done")}, nil
+		chunk.Data, chunk.Whole = oneLine(data), strings.HasSuffix(kind, "output_item.done")
+		return chunk, nil
 	}
 	if usage, ok := responsesUsage(s.event.nested("response", "usage")); ok && s.done {
 		usage.ToolCalls = s.tools.calls
