@@ -1,6 +1,7 @@
 package responses
 
 import (
+	"bytes"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -10,30 +11,22 @@ import (
 )
 
 // NativeStream follows the events of a provider with the Responses API. It completes a stream that
-// the provider doesn't.
+// the provider doesn't. Until then it only copies events.
 type NativeStream struct {
-	last     []byte         // event
-	sequence int            // of the next event of ours
-	response jsontext.Value // as in the last event that has it
-	items    []jsontext.Value
+	last     []byte   // event
+	response []byte   // the last event that has the response
+	items    [][]byte // events that have a finished item
+	sequence int      // of the next event of ours
 }
 
-// Observe remembers what ours need of an event that is forwarded unchanged.
+// Observe remembers an event that is forwarded unchanged.
 func (s *NativeStream) Observe(kind string, data []byte) {
 	s.last = append(s.last[:0], data...)
-	if strings.HasSuffix(kind, ".delta") { // most of them
-		return
-	}
-	var e struct {
-		Response jsontext.Value `json:"response"`
-		Item     jsontext.Value `json:"item"`
-	}
-	_ = json.Unmarshal(data, &e, lenient...) // the provider's client has parsed it
-	if e.Response.Kind() == jsontext.KindBeginObject {
-		s.response = e.Response.Clone()
-	}
-	if kind == "response.output_item.done" && e.Item.Kind() == jsontext.KindBeginObject {
-		s.items = append(s.items, e.Item.Clone())
+	switch {
+	case kind == "response.output_item.done":
+		s.items = append(s.items, bytes.Clone(data))
+	case strings.Count(kind, ".") == 1: // response.created, response.in_progress…
+		s.response = append(s.response[:0], data...)
 	}
 }
 
@@ -50,9 +43,6 @@ func (s *NativeStream) next() int {
 	s.sequence++
 	return s.sequence - 1
 }
-
-// Response returns the response object of the last event that had it.
-func (s *NativeStream) Response() []byte { return s.response }
 
 // Fail returns the last events of a failed stream. The final one has the items so far.
 func (s *NativeStream) Fail(code, message string) []Event {
@@ -75,26 +65,39 @@ func (s *NativeStream) encode(e event) Event {
 }
 
 func (s *NativeStream) end(status string, fields map[string]jsontext.Value) Event {
-	var response map[string]jsontext.Value
-	if json.Unmarshal(s.response, &response, lenient...) != nil || response == nil {
-		response = map[string]jsontext.Value{}
+	var last struct {
+		Response map[string]jsontext.Value `json:"response"`
+	}
+	if json.Unmarshal(s.response, &last, lenient...) != nil || last.Response == nil {
+		last.Response = map[string]jsontext.Value{}
 	}
 	for name, value := range fields {
-		response[name] = value
+		last.Response[name] = value
 	}
-	response["status"] = jsontext.Value(`"` + status + `"`)
-	response["output"] = jsontext.Value("[]")
-	if output, err := json.Marshal(s.items, lenient...); err == nil && s.items != nil {
-		response["output"] = output
-	}
-	s.response, _ = json.Marshal(response, append([]jsontext.Options{json.Deterministic(true)}, lenient...)...)
+	last.Response["status"] = jsontext.Value(`"` + status + `"`)
+	last.Response["output"] = s.output()
 	kind := "response." + status
 	data, _ := json.Marshal(struct {
-		Type     string         `json:"type"`
-		Sequence int            `json:"sequence_number"`
-		Response jsontext.Value `json:"response"`
-	}{kind, s.next(), s.response}, lenient...)
+		Type     string                    `json:"type"`
+		Sequence int                       `json:"sequence_number"`
+		Response map[string]jsontext.Value `json:"response"`
+	}{kind, s.next(), last.Response}, append([]jsontext.Options{json.Deterministic(true)}, lenient...)...)
 	return Event{Type: kind, Data: data}
+}
+
+// output returns the finished items.
+func (s *NativeStream) output() jsontext.Value {
+	items := []jsontext.Value{}
+	for _, event := range s.items {
+		var e struct {
+			Item jsontext.Value `json:"item"`
+		}
+		if json.Unmarshal(event, &e, lenient...) == nil && e.Item.Kind() == jsontext.KindBeginObject {
+			items = append(items, e.Item)
+		}
+	}
+	output, _ := json.Marshal(items, lenient...) // of valid JSON
+	return output
 }
 
 func errorEvent(code, message string) event {

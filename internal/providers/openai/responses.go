@@ -145,6 +145,7 @@ type responseStream struct {
 	events     *wire.Events
 	fields     []providers.Field
 	event      object
+	response   object // of the event
 	done       bool
 	deltas     int64
 	characters int64
@@ -201,16 +202,18 @@ func (s *responseStream) forward(data []byte) (chunk providers.Chunk, err error)
 		chunk.Data, chunk.Whole = oneLine(data), strings.HasSuffix(kind, "output_item.done")
 		return chunk, nil
 	}
-	if usage, ok := responsesUsage(s.event.nested("response", "usage")); ok && s.done {
-		usage.ToolCalls = s.tools.calls
-		for i, n := range countToolCalls(s.event.nested("response", "output")) { // some servers send no items before
-			usage.ToolCalls[i] = max(usage.ToolCalls[i], n)
-		}
-		chunk.Usage = &usage
-	}
-	var response object
+	response := &s.response
 	if err := response.parse(s.event.get("response")); err != nil {
 		return chunk, wire.ProtocolFailure("the event %s has no response: %w", kind, err)
+	}
+	if s.done {
+		if usage, ok := responsesUsage(response.get("usage")); ok {
+			usage.ToolCalls = s.tools.calls
+			for i, n := range countToolCalls(response.get("output")) { // some servers send no items before
+				usage.ToolCalls[i] = max(usage.ToolCalls[i], n)
+			}
+			chunk.Usage = &usage
+		}
 	}
 	response.setFields(s.fields)
 	s.event.set("response", string(response.bytes()))
