@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"bytes"
 	"slices"
 
 	"github.com/go-json-experiment/json"
@@ -48,6 +49,9 @@ func (c *toolCounter) add(value jsontext.Value) {
 
 // countToolCalls counts the calls in the output of a response.
 func countToolCalls(output jsontext.Value) catalog.ToolCalls {
+	if !bytes.Contains(output, []byte("_call")) { // most have none
+		return catalog.ToolCalls{}
+	}
 	var items []jsontext.Value
 	_ = json.Unmarshal(output, &items, wire.Lenient) // the caller has checked that it is an array
 	var c toolCounter
