@@ -17,6 +17,7 @@ import (
 	"turnpike/internal/agents"
 	"turnpike/internal/apifiles"
 	"turnpike/internal/audit"
+	"turnpike/internal/background"
 	"turnpike/internal/connlimit"
 	"turnpike/internal/conversations"
 	"turnpike/internal/db"
@@ -54,6 +55,7 @@ type Deps struct {
 
 	Conversations *conversations.Store
 	APIFiles      *apifiles.Store
+	Background    *background.Service
 	Now           func() time.Time
 
 	PublicURL string
