@@ -22,6 +22,7 @@ type Ancestor struct {
 	RateLimit     *int64
 	Project       string
 	AllowedIPs    []netip.Prefix
+	AllowedTools  []string
 }
 
 // setParent makes the key a child of the principal's key. It locks the parent, so that revoking all
@@ -70,7 +71,7 @@ func (p *Principal) inherit(ancestors []*Key) (ends *time.Time, err error) {
 			p.Project = a.Project
 		}
 		times = append(times, a.ExpiresAt)
-		p.Ancestors = append(p.Ancestors, Ancestor{KeyID: a.ID, MonthlyBudget: a.MonthlyBudget, RateLimit: a.RateLimit, Project: a.Project, AllowedIPs: a.AllowedIPs})
+		p.Ancestors = append(p.Ancestors, Ancestor{KeyID: a.ID, MonthlyBudget: a.MonthlyBudget, RateLimit: a.RateLimit, Project: a.Project, AllowedIPs: a.AllowedIPs, AllowedTools: a.AllowedTools})
 	}
 	if first := earliest(times...); !first.IsZero() {
 		ends = &first

@@ -3,7 +3,6 @@
 package access
 
 import (
-	"cmp"
 	"encoding/json"
 	"net/netip"
 	"slices"
@@ -27,6 +26,7 @@ type Principal struct {
 	AllowedIPs    []netip.Prefix
 	MonthlyBudget *credits.Micro
 	RateLimit     *int64
+	AllowedTools  []string // nil allows all
 	ExpiresAt     *time.Time
 	Token         *TokenIdentity // nil for a key
 	Ancestors     []Ancestor     // the parent first; their limits apply as well
@@ -53,15 +53,6 @@ func (p *Principal) ID() string {
 		return p.Token.ID
 	}
 	return p.KeyID
-}
-
-// RootID returns the topmost key that this principal descends from. A key's descendants and tokens
-// share its limits on streams.
-func (p *Principal) RootID() string {
-	if n := len(p.Ancestors); n > 0 {
-		return p.Ancestors[n-1].KeyID
-	}
-	return cmp.Or(p.KeyID, p.ID())
 }
 
 // Reader returns the mark of a scoped token's jobs and runs, which tokens of the same key with the same
@@ -137,6 +128,9 @@ func (p *Principal) checkBounds(k *Key) error {
 	}
 	if p.RateLimit != nil && (k.RateLimit == nil || *k.RateLimit > *p.RateLimit) {
 		return wider("rate_limit", "set rate_limit to at most its own")
+	}
+	if name, is := firstWiderTool(k.AllowedTools, p.AllowedTools); is {
+		return wider("allowed_tools", "it may not call "+name)
 	}
 	if p.ExpiresAt != nil && (k.ExpiresAt == nil || k.ExpiresAt.After(*p.ExpiresAt)) {
 		return wider("expires_at", "set expires_at no later than its own")

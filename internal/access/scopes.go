@@ -44,6 +44,9 @@ const (
 	AuditRead             Scope = "audit:read"
 	BillingRead           Scope = "billing:read"
 	BillingWrite          Scope = "billing:write"
+	MCPToolsCall          Scope = "mcp.tools:call"
+	ToolServersRead       Scope = "tool_servers:read"
+	ToolServersWrite      Scope = "tool_servers:write"
 )
 
 // wildcard grants all scopes, including future ones.
@@ -54,6 +57,7 @@ var registry = []Scope{
 	VideosCreate, VideosRead, VoiceCreate, VoiceRead, TranscriptionsCreate, FilesCreate, FilesRead, AgentRunsCreate, AgentRunsRead, AgentRunsApprove,
 	WebhooksRead, WebhooksWrite, EventsRead, EventsReplay, ScopedTokensCreate, KeysRead, KeysWrite,
 	ProjectsRead, ProjectsWrite, UsageRead, AuditRead, BillingRead, BillingWrite,
+	MCPToolsCall, ToolServersRead, ToolServersWrite,
 }
 
 // delegable are the scopes that a scoped token may have.

@@ -85,7 +85,7 @@ type Workspace struct {
 // In returns one environment of the workspace.
 func (w *Workspace) In(env Environment) Tenant { return Tenant{WorkspaceID: w.ID, Environment: env} }
 
-// ToolMode is how agent runs call HTTP and MCP tools and HTTP checks.
+// ToolMode is how HTTP and MCP tools and the HTTP checks of agent runs are called.
 type ToolMode string
 
 // The modes. Simulated tools send no requests.
@@ -93,6 +93,21 @@ const (
 	ToolsSimulated ToolMode = "simulated"
 	ToolsReal      ToolMode = "real"
 )
+
+// ToolModeOf returns how tools are called in an environment. byDefault is for test in workspaces without a setting.
+func ToolModeOf(ctx context.Context, q db.Querier, t Tenant, byDefault ToolMode) (ToolMode, error) {
+	if t.Environment == Live {
+		return ToolsReal, nil
+	}
+	w, err := GetWorkspace(ctx, q, t.WorkspaceID)
+	if err != nil {
+		return "", err
+	}
+	if cmp.Or(w.TestTools, byDefault) == ToolsReal {
+		return ToolsReal, nil
+	}
+	return ToolsSimulated, nil
+}
 
 // LeakPolicy says how to treat a key that a workspace sends in a request body,
 // such as a prompt.

@@ -69,7 +69,6 @@ import (
 	"turnpike/internal/keyring"
 	"turnpike/internal/lanes"
 	"turnpike/internal/safehttp"
-	"turnpike/internal/watch"
 )
 
 // Queue is the name of the lane queue for runs.
@@ -115,7 +114,7 @@ type Service struct {
 	group    *db.Group
 	outcomes *db.Queue[*outcome]
 	runner   *lanes.Runner[*item]
-	watchers *watch.Watchers
+	watchers watchers
 	ended    *prometheus.CounterVec
 	// logDelay is how long a request may be missing from the log after its node
 	// died.
@@ -133,7 +132,7 @@ const maxLanes = 1024
 func New(o Options, first Settings) *Service {
 	s := &Service{Options: o, ended: newEnded(), complete: o.Gateway.Chat, tools: tools.NewExecutor(o.Guard, o.Version),
 		checkClient: o.Guard.Client(safehttp.ClientOptions{MaxIdlePerHost: -1}),
-		watchers:    watch.New(),
+		watchers:    watchers{by: map[string][]chan struct{}{}, keys: map[string]int{}},
 		logDelay:    maxLogDelay, working: map[string]context.CancelFunc{}, unlogged: map[string]*audit.Record{}}
 	s.Apply(first)
 	s.group = db.NewGroup(o.DB).Named("runs")

@@ -1,7 +1,6 @@
 package agents
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -111,17 +110,7 @@ func (s *Service) toolMode(ctx context.Context, r *Run) (accounts.ToolMode, erro
 // environmentToolMode returns the mode of a run that is created now in the same
 // workspace and environment.
 func (s *Service) environmentToolMode(ctx context.Context, q db.Querier, r *Run) (accounts.ToolMode, error) {
-	if r.Environment == accounts.Live {
-		return accounts.ToolsReal, nil
-	}
-	w, err := accounts.GetWorkspace(ctx, q, r.WorkspaceID)
-	if err != nil {
-		return "", err
-	}
-	if cmp.Or(w.TestTools, s.settings.Load().TestTools) == accounts.ToolsReal {
-		return accounts.ToolsReal, nil
-	}
-	return accounts.ToolsSimulated, nil
+	return accounts.ToolModeOf(ctx, q, r.Tenant, s.settings.Load().TestTools)
 }
 
 // simulatedResult returns the output that the run's conversation sets for its

@@ -29,6 +29,7 @@ type KeyObject struct {
 	Project        *string              `json:"project"`
 	AllowedIPs     []string             `json:"allowed_ips"`
 	RateLimit      *int64               `json:"rate_limit"`
+	AllowedTools   *[]string            `json:"allowed_tools"`
 	Status         string               `json:"status"`
 	CreatedAt      int64                `json:"created_at"`
 	CreatedBy      string               `json:"created_by"`
@@ -65,6 +66,9 @@ func NewKeyObject(k *access.Key, now time.Time) *KeyObject {
 		Scopes: k.Scopes, MonthlyBudget: k.MonthlyBudget, Project: orNil(k.Project), RateLimit: k.RateLimit, Status: k.Status(now),
 		CreatedAt: k.CreatedAt.Unix(), CreatedBy: k.CreatedBy, ParentKeyID: orNil(k.ParentID), LastUsedAt: unix(k.LastUsedAt), LastUsedIP: orNil(k.LastUsedIP), ExpiresAt: unix(k.ExpiresAt)}
 	o.AllowedIPs = web.Map(k.AllowedIPs, web.ShowPrefix)
+	if k.AllowedTools != nil {
+		o.AllowedTools = &k.AllowedTools
+	}
 	if p := k.Previous; p != nil && now.Before(p.ExpiresAt) {
 		o.Previous = &previousObject{p.LastFour, p.ExpiresAt.Unix(), unix(p.LastUsedAt)}
 	}
@@ -87,12 +91,16 @@ type createKeyRequest struct {
 	Project       *string        `json:"project"`
 	AllowedIPs    []string       `json:"allowed_ips"`
 	RateLimit     *int64         `json:"rate_limit"`
+	AllowedTools  *[]string      `json:"allowed_tools"`
 	ExpiresAt     *int64         `json:"expires_at"`
 }
 
 func createKey(ctx context.Context, c *Call, tx *db.Tx, in createKeyRequest) (any, error) {
 	k := &access.Key{Tenant: c.Principal.Tenant, Name: in.Name, Scopes: in.Scopes,
 		MonthlyBudget: in.MonthlyBudget, RateLimit: in.RateLimit}
+	if in.AllowedTools != nil {
+		k.AllowedTools = *in.AllowedTools
+	}
 	var err error
 	if k.ExpiresAt, err = fromUnix("expires_at", in.ExpiresAt); err != nil {
 		return nil, err
@@ -146,6 +154,7 @@ type updateKeyRequest struct {
 	Project       jsonbody.Optional[string]        `json:"project"`
 	AllowedIPs    jsonbody.Optional[[]string]      `json:"allowed_ips"`
 	RateLimit     jsonbody.Optional[int64]         `json:"rate_limit"`
+	AllowedTools  jsonbody.Optional[[]string]      `json:"allowed_tools"`
 	ExpiresAt     jsonbody.Optional[int64]         `json:"expires_at"`
 }
 
@@ -172,6 +181,7 @@ func updateKey(ctx context.Context, c *Call, tx *db.Tx, in updateKeyRequest) (an
 	set(&k.Scopes, in.Scopes)
 	setNullable(&k.MonthlyBudget, in.MonthlyBudget)
 	setNullable(&k.RateLimit, in.RateLimit)
+	set(&k.AllowedTools, in.AllowedTools)
 	if in.ExpiresAt.Set {
 		if k.ExpiresAt, err = fromUnix("expires_at", in.ExpiresAt.Pointer()); err != nil {
 			return nil, err

@@ -25,7 +25,7 @@ type Route struct {
 	handle handler
 }
 
-// Routes returns every endpoint under /v1.
+// Routes returns every endpoint that needs a key.
 func Routes() []Route { return slices.Concat(modelRoutes(), resourceRoutes()) }
 
 // modelRoutes call a model, or create a job or a run that does. They have their
@@ -57,9 +57,8 @@ func resourceRoutes() []Route {
 
 		{"GET", responsesPath, access.ResponsesCreate, openResponseSocket},
 		{"POST", "/v1/responses/input_tokens", access.ResponsesCreate, countInputTokens},
-		{"GET", "/v1/responses/{id}", access.ResponsesCreate, getResponse},
+		{"GET", "/v1/responses/{id}", access.ResponsesCreate, read(getResponse)},
 		{"DELETE", "/v1/responses/{id}", access.ResponsesCreate, act(deleteResponse)},
-		{"POST", "/v1/responses/{id}/cancel", access.ResponsesCreate, act(cancelResponse)},
 		{"GET", "/v1/responses/{id}/input_items", access.ResponsesCreate, read(listInputItems)},
 		{"POST", "/v1/conversations", access.ResponsesCreate, act(createConversation)},
 		{"GET", "/v1/conversations/{id}", access.ResponsesCreate, read(getConversation)},
@@ -142,6 +141,15 @@ func resourceRoutes() []Route {
 		{"PATCH", "/v1/billing", access.BillingWrite, act(updateBilling)},
 		{"GET", "/v1/usage", access.UsageRead, read(getUsage)},
 
+		{"POST", mcpPath, access.MCPToolsCall, serveMCP},
+		{"POST", mcpPath + "/{server}", access.MCPToolsCall, serveMCP},
+		{"POST", "/v1/tool_servers", access.ToolServersWrite, act(createToolServer)},
+		{"GET", "/v1/tool_servers", access.ToolServersRead, read(listToolServers)},
+		{"GET", "/v1/tool_servers/{id}", access.ToolServersRead, read(getToolServer)},
+		{"PATCH", "/v1/tool_servers/{id}", access.ToolServersWrite, act(updateToolServer)},
+		{"DELETE", "/v1/tool_servers/{id}", access.ToolServersWrite, act(deleteToolServer)},
+		{"POST", "/v1/tool_servers/{id}/refresh", access.ToolServersWrite, refreshToolServer},
+
 		{"GET", "/v1/audit", access.AuditRead, listAudit},
 		{"GET", "/v1/audit/{id}", access.AuditRead, read(getAudit)},
 		{"GET", "/v1/audit/actions", access.AuditRead, read(listActions)},
@@ -165,6 +173,7 @@ var pathIDs = map[string]web.PathID{
 	"/v1/replays":        {Prefix: ids.Replay, Kind: "replay"},
 	"/v1/events":         {Prefix: ids.Event, Kind: "event"},
 	"/v1/audit":          {Prefix: ids.Request, Kind: "request"},
+	"/v1/tool_servers":   {Prefix: ids.ToolServer, Kind: "tool server"},
 }
 
 func (rt Route) checkID(r *http.Request) error {

@@ -15,9 +15,9 @@ import (
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/agents"
+	"turnpike/internal/agents/toolservers"
 	"turnpike/internal/apifiles"
 	"turnpike/internal/audit"
-	"turnpike/internal/background"
 	"turnpike/internal/connlimit"
 	"turnpike/internal/conversations"
 	"turnpike/internal/db"
@@ -50,15 +50,16 @@ type Deps struct {
 	Files       *files.Store
 	Media       *media.Service
 	Agents      *agents.Service
+	ToolServers *toolservers.Service
 	Leaks       *leaks.Service
 	Idempotency *idempotency.Store
 
 	Conversations *conversations.Store
 	APIFiles      *apifiles.Store
-	Background    *background.Service
 	Now           func() time.Time
 
 	PublicURL string
+	Version   string
 }
 
 // Settings are the settings that Apply can change while requests are in progress.
@@ -93,6 +94,8 @@ type Server struct {
 
 	watching     context.Context // until StopWatching
 	stopWatching context.CancelFunc
+
+	toolCalls toolCalls
 }
 
 // StopWatching ends the streams of agent runs, which may be silent for days, so
@@ -106,6 +109,9 @@ func New(d Deps, settings Settings) *Server {
 	s.settings.Store(&settings)
 	s.watching, s.stopWatching = context.WithCancel(context.Background())
 	s.mux = s.newMux()
+	if d.DB != nil { // tests of the reference have none
+		d.DB.OnSignal(signalCancelTool, s.toolCalls.cancel)
+	}
 	return s
 }
 
@@ -145,7 +151,7 @@ func (c *Call) respond() {
 		return
 	}
 	handle := c.route.handle
-	if p := c.R.URL.Path; p == "/v1" || strings.HasPrefix(p, "/v1/") {
+	if p := c.R.URL.Path; isUnder(p, "/v1") || isUnder(p, mcpPath) {
 		handle = (*Call).handleV1
 	}
 	if err := handle(c); err != nil {

@@ -11,10 +11,10 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/agents"
 	"turnpike/internal/agents/tools"
+	"turnpike/internal/agents/toolservers"
 	"turnpike/internal/api"
 	"turnpike/internal/apifiles"
 	"turnpike/internal/audit"
-	"turnpike/internal/background"
 	"turnpike/internal/certificates"
 	"turnpike/internal/config"
 	"turnpike/internal/conversations"
@@ -65,8 +65,8 @@ type components struct {
 	tunnels       *tunnel.Hub
 	gateway       *gateway.Gateway
 	media         *media.Service
-	background    *background.Service
 	agents        *agents.Service
+	toolServers   *toolservers.Service
 	leaks         *leaks.Service
 	certificates  *certificates.Manager // nil without ACME
 }
@@ -178,13 +178,12 @@ func (i *instance) buildEngines(ctx context.Context) (err error) {
 	i.media = media.New(media.Options{DB: d, Files: i.files, Gateway: i.gateway, Settler: i.settler, Publisher: i.events, Node: i.node.ID,
 		PerLane: m.PerWorkspace, Slots: m.Concurrency, Deadline: m.Deadline, PollEvery: m.PollInterval, Now: i.now})
 
-	b := i.cfg.Responses
-	i.background = background.New(background.Options{DB: d, Ring: ring, Gateway: i.gateway, Store: i.conversations, Settler: i.settler, Publisher: i.events, Node: i.node.ID,
-		PerLane: b.PerWorkspace, Slots: b.Concurrency, Deadline: b.Deadline, Now: i.now})
-
 	c := i.cfg.Agents
-	i.agents = agents.New(agents.Options{DB: d, Ring: ring, Gateway: i.gateway, Log: i.log, Publisher: i.events, Node: i.node.ID,
-		Guard:   safehttp.New(safehttp.Policy{AllowCIDRs: c.AllowCIDRs, AllowHTTP: c.AllowHTTP}),
+	guard := safehttp.New(safehttp.Policy{AllowCIDRs: c.AllowCIDRs, AllowHTTP: c.AllowHTTP})
+	i.toolServers = toolservers.New(toolservers.Options{DB: d, Ring: ring, Guard: guard, Version: i.version, Now: i.now,
+		Requests:  func() *tools.RequestLimits { return i.settings.Load().agents.Requests },
+		TestTools: func() accounts.ToolMode { return i.settings.Load().agents.TestTools }})
+	i.agents = agents.New(agents.Options{DB: d, Ring: ring, Gateway: i.gateway, Log: i.log, Publisher: i.events, Node: i.node.ID, Guard: guard,
 		PerLane: c.PerWorkspace, Slots: c.Concurrency, ToolResult: simulator.ToolResult, Version: i.version, Now: i.now}, i.settings.Load().agents)
 
 	l := i.cfg.Leaks
@@ -196,14 +195,14 @@ func (i *instance) buildEngines(ctx context.Context) (err error) {
 func (i *instance) buildHandler(context.Context) error {
 	d := i.store.DB
 	pages, err := dashboard.New(dashboard.Options{DB: d, Ring: i.store.Ring, People: i.people, Keys: i.keys, Tokens: i.tokens, Webhooks: i.hooks, Media: i.media,
-		Agents: i.agents, Leaks: i.leaks, Files: i.files, Outbox: i.outbox, PublicURL: i.URL(), ListenURL: i.ListenURL(), Now: i.now,
+		Agents: i.agents, ToolServers: i.toolServers, Leaks: i.leaks, Files: i.files, Outbox: i.outbox, PublicURL: i.URL(), ListenURL: i.ListenURL(), Now: i.now,
 		SignIn: func() *dashboard.SignInProvider { return i.settings.Load().signIn }, TrustedProxies: i.trustedProxies, Facts: i.facts})
 	if err != nil {
 		return err
 	}
 	i.api = api.New(api.Deps{DB: d, Auth: i.auth, Keys: i.keys, Tokens: i.tokens, Projects: i.directory, Log: i.log, Refused: i.refused, Throttled: i.throttled,
-		Limiter: i.limiter, Webhooks: i.hooks, Tunnels: i.tunnels, Files: i.files, Media: i.media, Agents: i.agents, Leaks: i.leaks, Gateway: i.gateway,
-		Idempotency: i.idempotency, Conversations: i.conversations, Background: i.background, APIFiles: i.apiFiles, Now: i.now, PublicURL: i.URL()}, i.settings.Load().api)
+		Limiter: i.limiter, Webhooks: i.hooks, Tunnels: i.tunnels, Files: i.files, Media: i.media, Agents: i.agents, ToolServers: i.toolServers, Leaks: i.leaks, Gateway: i.gateway,
+		Idempotency: i.idempotency, Conversations: i.conversations, APIFiles: i.apiFiles, Now: i.now, PublicURL: i.URL(), Version: i.version}, i.settings.Load().api)
 	public, err := url.Parse(i.URL())
 	if err != nil {
 		return err
@@ -252,7 +251,7 @@ func (i *instance) startWork(ctx context.Context) {
 	for _, run := range []func(context.Context){
 		i.runNode, i.recoverEvictedNodes, i.limiter.Run, i.keeper.Run,
 		i.lastUsed.Run, i.refused.Run, i.throttled.Run,
-		i.outbox.Run, i.hold.delay(i.hooks.Run), i.tunnels.Run, i.hold.delay(i.media.Run), i.hold.delay(i.background.Run), i.hold.delay(i.agents.Run), i.leaks.Run,
+		i.outbox.Run, i.hold.delay(i.hooks.Run), i.tunnels.Run, i.hold.delay(i.media.Run), i.hold.delay(i.agents.Run), i.leaks.Run,
 		func(ctx context.Context) { i.leases.Run(ctx, i.store.DB) },
 		i.hold.watch, i.hold.delay(i.runBackups), i.runCertificates,
 	} {

@@ -40,6 +40,7 @@ func (i *instance) buildRetention(context.Context) error {
 		{Name: "media jobs", Run: i.media.Purge},
 		{Name: "agent runs", Run: i.agents.Purge},
 		{Name: "uploaded files", Run: i.apiFiles.Purge},
+		{Name: "tool approvals", Run: i.toolServers.PurgeApprovals},
 		{Name: "files", Run: i.files.Purge},
 	}...)}
 	return nil

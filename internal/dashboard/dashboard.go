@@ -19,6 +19,7 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/addrlimit"
 	"turnpike/internal/agents"
+	"turnpike/internal/agents/toolservers"
 	"turnpike/internal/clientip"
 	"turnpike/internal/db"
 	"turnpike/internal/files"
@@ -35,17 +36,18 @@ const Home = "/dashboard/"
 
 // Options holds everything that the pages show and call.
 type Options struct {
-	DB       *db.DB
-	Ring     *keyring.Ring
-	People   *people.People
-	Keys     *access.Keys
-	Tokens   *access.Tokens
-	Webhooks *webhooks.Service
-	Media    *media.Service
-	Agents   *agents.Service
-	Leaks    *leaks.Service
-	Files    *files.Store
-	Outbox   *mail.Outbox
+	DB          *db.DB
+	Ring        *keyring.Ring
+	People      *people.People
+	Keys        *access.Keys
+	Tokens      *access.Tokens
+	Webhooks    *webhooks.Service
+	Media       *media.Service
+	Agents      *agents.Service
+	ToolServers *toolservers.Service
+	Leaks       *leaks.Service
+	Files       *files.Store
+	Outbox      *mail.Outbox
 
 	PublicURL string
 	ListenURL string // of the server itself, even behind a proxy

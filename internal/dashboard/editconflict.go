@@ -42,7 +42,7 @@ func settingsFingerprint(w *accounts.Workspace) string {
 func projectFingerprint(p *accounts.Project) string { return fingerprint(p.Name, p.MonthlyBudget) }
 
 func keyFingerprint(k *access.Key) string {
-	return fingerprint(k.Name, k.Scopes, k.Project, k.MonthlyBudget, k.RateLimit, k.ExpiresAt, k.AllowedIPs)
+	return fingerprint(k.Name, k.Scopes, k.Project, k.MonthlyBudget, k.RateLimit, k.ExpiresAt, k.AllowedIPs, k.AllowedTools)
 }
 
 func endpointFingerprint(e *webhooks.Endpoint) string {

@@ -19,6 +19,7 @@ type keyForm struct {
 	Projects []*accounts.Project
 	LastDay  string
 	IPs      string
+	Tools    string
 }
 
 // preset is a common choice of scopes.
@@ -103,7 +104,7 @@ func (req *request) newKeyForm(k *access.Key, chosen string) (*keyForm, error) {
 	if k.ExpiresAt != nil {
 		f.LastDay = lastDay(*k.ExpiresAt)
 	}
-	f.IPs = showAddresses(k.AllowedIPs)
+	f.IPs, f.Tools = showAddresses(k.AllowedIPs), showTools(k.AllowedTools)
 	var err error
 	f.Projects, _, err = accounts.ListProjects(req.Context(), req.s.DB, req.workspace.In(req.env), db.Page{Limit: accounts.MaxProjects})
 	return f, err
@@ -194,8 +195,32 @@ func (req *request) readKey(k *access.Key) (err error) {
 	if k.ExpiresAt, err = req.formLastDay("expires_at", k.ExpiresAt); err != nil {
 		return err
 	}
-	k.AllowedIPs, err = access.ParseAllowedIPs(strings.FieldsFunc(req.form("allowed_ips"), func(r rune) bool { return strings.ContainsRune(", \r\n\t", r) }))
+	k.AllowedTools = parseTools(req.form("allowed_tools"))
+	k.AllowedIPs, err = access.ParseAllowedIPs(words(req.form("allowed_ips")))
 	return err
+}
+
+// words splits a list with commas, spaces or lines.
+func words(s string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(", \r\n\t", r) })
+}
+
+// noTools is what the form shows for a key that may call no tools. An empty field allows all.
+const noTools = "none"
+
+func showTools(list []string) string {
+	if list != nil && len(list) == 0 {
+		return noTools
+	}
+	return strings.Join(list, ", ")
+}
+
+func parseTools(text string) []string {
+	list := words(text)
+	if len(list) == 1 && list[0] == noTools {
+		return []string{}
+	}
+	return list
 }
 
 // formScopes returns the scopes of the preset, or the selected ones.

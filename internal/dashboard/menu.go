@@ -18,6 +18,8 @@ var menu = []menuItem{
 	{"Deliveries", "deliveries", access.WebhooksRead},
 	{"Jobs", "jobs", access.ImagesRead},
 	{"Agent runs", "runs", access.AgentRunsRead},
+	{"Tool servers", "tools", access.ToolServersRead},
+	{"Approvals", "approvals", access.ToolServersRead},
 	{"Billing", "billing", access.BillingRead},
 	{"Security", "security", access.AuditRead},
 	{"Admin log", "log", access.AuditRead},

@@ -64,6 +64,8 @@ var pathIDs = map[string]web.PathID{
 	"runs":                        {Prefix: ids.Run, Kind: "agent run"},
 	"team/invitations":            {Prefix: people.InvitationID, Kind: "invitation"},
 	"team/members":                {Prefix: ids.User, Kind: "member"},
+	"approvals":                   {Prefix: ids.Approval, Kind: "approval"},
+	"tools":                       {Prefix: ids.ToolServer, Kind: "tool server"},
 	"webhooks":                    {Prefix: ids.Endpoint, Kind: "webhook endpoint"},
 	"webhooks/{endpoint}/replays": {Prefix: ids.Replay, Kind: "replay"},
 }
@@ -72,6 +74,7 @@ var pathIDs = map[string]web.PathID{
 // scope as the API's routes for the same resource.
 func Routes() []Route {
 	keyPage, endpointPage, runPage := load((*request).key, showKey), load((*request).endpoint, showEndpoint), load((*request).run, showRun)
+	toolServerPage := load((*request).toolServer, showToolServer)
 	passkey := (*request).relyingParty
 	public := []Route{
 		{Path: "static/{file}", page: staticFile},
@@ -167,6 +170,17 @@ func Routes() []Route {
 		{Path: "runs/{id}", Scope: access.AgentRunsRead, page: runPage},
 		{Path: "runs/{id}/approvals/{approval}", Scope: access.AgentRunsApprove, action: decideRun, formPage: runPage},
 		{Path: "runs/{id}/cancel", Scope: access.AgentRunsCreate, action: cancelRun, formPage: runPage},
+
+		// Tool servers, and calls of MCP clients that need an approval.
+		{Path: "tools", Scope: access.ToolServersRead, page: toolServersPage},
+		{Path: "tools/new", Scope: access.ToolServersWrite, Confirm: true, page: newToolServerPage, action: createToolServer},
+		{Path: "tools/{id}", Scope: access.ToolServersRead, page: toolServerPage},
+		{Path: "tools/{id}/edit", Scope: access.ToolServersWrite, Confirm: true, page: load((*request).toolServer, editToolServerPage), action: editToolServer},
+		{Path: "tools/{id}/tools", Scope: access.ToolServersWrite, Confirm: true, action: setTools, formPage: toolServerPage},
+		{Path: "tools/{id}/refresh", Scope: access.ToolServersWrite, action: refreshToolServer, formPage: toolServerPage},
+		{Path: "tools/{id}/delete", Scope: access.ToolServersWrite, action: deleteToolServer, formPage: toolServerPage},
+		{Path: "approvals", Scope: access.ToolServersRead, page: approvalsPage},
+		{Path: "approvals/{id}", Scope: access.AgentRunsApprove, action: decideToolCall, formPage: approvalsPage},
 
 		// Security, team, settings.
 		{Path: "security", Scope: access.AuditRead, page: securityPage},

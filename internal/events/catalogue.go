@@ -20,10 +20,6 @@ const (
 	AgentRunAwaitingApproval Type = "agent.run.awaiting_approval"
 	AgentRunCompleted        Type = "agent.run.completed"
 	AgentRunFailed           Type = "agent.run.failed"
-	ResponseCompleted        Type = "response.completed"
-	ResponseIncomplete       Type = "response.incomplete"
-	ResponseFailed           Type = "response.failed"
-	ResponseCancelled        Type = "response.cancelled"
 	BillingCreditsLow        Type = "billing.credits.low"
 	KeyAutoRevoked           Type = "key.auto_revoked"
 )
@@ -32,7 +28,6 @@ const (
 var Types = []Type{
 	ImageBatchCompleted, VideoRenderCompleted, VoiceRenderCompleted,
 	AgentRunAwaitingApproval, AgentRunCompleted, AgentRunFailed,
-	ResponseCompleted, ResponseIncomplete, ResponseFailed, ResponseCancelled,
 	BillingCreditsLow, KeyAutoRevoked,
 }
 
@@ -40,7 +35,7 @@ var Types = []Type{
 const everything = "*"
 
 // wildcards match all events of one resource.
-var wildcards = []string{"image.batch.*", "video.render.*", "voice.render.*", "agent.run.*", "response.*", "billing.credits.*", "key.*"}
+var wildcards = []string{"image.batch.*", "video.render.*", "voice.render.*", "agent.run.*", "billing.credits.*", "key.*"}
 
 // maxPatterns is the maximum size of a subscription.
 const maxPatterns = 50

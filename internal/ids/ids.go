@@ -30,6 +30,7 @@ const (
 	Run         = "run_"
 	Step        = "step_"
 	Approval    = "appr_"
+	ToolServer  = "tsrv_"
 
 	Response     = "resp_"
 	Conversation = "conv_"

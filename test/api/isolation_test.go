@@ -61,8 +61,9 @@ func populate(t *testing.T, s *harness.Server, n tenant, project string) tenant 
 	response := post("/v1/responses", map[string]any{"model": model, "input": "Hi."})
 	conversation := post("/v1/conversations", map[string]any{"items": []any{map[string]any{"role": "user", "content": "Hi."}}})
 	file := s.Do(t, uploadFile(t, n.key, "batch", "{}\n")).Want(t, 200, "")
+	tools := post("/v1/tool_servers", map[string]any{"label": ids.New("")[10:], "url": "https://example.invalid/mcp"})
 	n.ids = map[string]string{
-		"/v1/files/":     file.Text("id"),
+		"/v1/files/": file.Text("id"), "/v1/tool_servers/": tools.Text("id"),
 		"/v1/responses/": response.Text("id"), "/v1/conversations/": conversation.Text("id"),
 		"/v1/keys/": post("/v1/keys", key).Text("id"), "/v1/projects/": project, "/v1/scoped_tokens/": token.Text("id"), "/v1/audit/": request,
 		"/v1/webhooks/": endpoint, "/v1/deliveries/": delivery.Text("id"), "/v1/events/": delivery.Text("event_id"), "/v1/replays/": replay.Text("id"),
@@ -108,7 +109,7 @@ func (n tenant) at(t *testing.T, s *harness.Server, rt api.Route, owner tenant) 
 		r.Body = map[string]any{"metadata": map[string]any{"a": "b"}}
 	case "POST /v1/conversations/{id}/items":
 		r.Body = map[string]any{"items": []any{map[string]any{"role": "user", "content": "Hi."}}}
-	case "PATCH /v1/webhooks/{id}":
+	case "PATCH /v1/webhooks/{id}", "PATCH /v1/tool_servers/{id}":
 		r.Body = map[string]any{"description": "x"}
 	case "POST /v1/webhooks/{id}/replay":
 		r.Body = map[string]any{"since": s.Clock.Now().Unix()}
@@ -187,7 +188,7 @@ func TestListsShowOnlyTheTenantOfTheKey(t *testing.T) {
 	eachWithProviders(t, both, func(t *testing.T, s *harness.Server) {
 		tenants := newTenants(t, s)
 		for _, path := range []string{"/v1/keys", "/v1/projects", "/v1/audit", "/v1/audit/actions", "/v1/webhooks", "/v1/deliveries", "/v1/events",
-			"/v1/images/batches", "/v1/videos", "/v1/voice/renders", "/v1/agents/runs"} {
+			"/v1/images/batches", "/v1/videos", "/v1/voice/renders", "/v1/agents/runs", "/v1/tool_servers"} {
 			for _, own := range tenants {
 				body := string(s.Do(t, harness.Request{Method: "GET", Path: path + "?limit=100", Key: own.key}).Want(t, 200, "").Body)
 				for _, stranger := range tenants {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"turnpike/internal/config"
+	"turnpike/internal/ids"
 	"turnpike/test/fakes/safehttptest"
 	"turnpike/test/harness"
 )
@@ -17,10 +18,11 @@ func atEverySurface(url string) map[string]harness.Request {
 		return harness.Request{Method: "POST", Path: runs, Body: runBody("x", nil, more...)}
 	}
 	return map[string]harness.Request{
-		"webhook":    {Method: "POST", Path: "/v1/webhooks", Body: map[string]any{"url": url, "events": []string{"*"}}},
-		"http tool":  run("tools", []any{webTool("t", url)}),
-		"MCP server": run("tools", []any{map[string]any{"type": "mcp", "server_label": "docs", "server_url": url}}),
-		"HTTP check": run("output", map[string]any{"schema": map[string]any{"type": "object"}, "checks": []any{map[string]any{"type": "http", "url": url}}}),
+		"webhook":     {Method: "POST", Path: "/v1/webhooks", Body: map[string]any{"url": url, "events": []string{"*"}}},
+		"http tool":   run("tools", []any{webTool("t", url)}),
+		"MCP server":  run("tools", []any{map[string]any{"type": "mcp", "server_label": "docs", "server_url": url}}),
+		"tool server": {Method: "POST", Path: "/v1/tool_servers", Body: map[string]any{"label": ids.New("")[14:], "url": url}},
+		"HTTP check":  run("output", map[string]any{"schema": map[string]any{"type": "object"}, "checks": []any{map[string]any{"type": "http", "url": url}}}),
 	}
 }
 

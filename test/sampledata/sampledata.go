@@ -34,7 +34,7 @@ type Workspace struct {
 	EndpointID, DeliveryID, EventID, ReplayID string
 	BatchID, VideoID, VoiceID                 string
 	RunID, ApprovalID, DoneRunID              string
-	InvitationID, MemberID                    string
+	InvitationID, MemberID, ToolServerID      string
 
 	text      func(string) string
 	addresses map[string]string // final addresses of the demo's endpoints
@@ -62,6 +62,7 @@ func Fill(t testing.TB, s *harness.Server, name string, text func(string) string
 	w.runs(t)
 	w.webhooks(t)
 	w.leak(t)
+	w.ToolServerID = w.post(t, "/v1/tool_servers", map[string]any{"label": "docs", "url": "https://example.invalid/mcp", "description": w.text("docs")}).Text("id")
 	return w
 }
 
@@ -101,7 +102,7 @@ func (w *Workspace) id(path, name string) string {
 	}
 	return map[string]string{"keys": w.KeyID, "projects": w.ProjectID, "requests": w.RequestID, "webhooks": w.EndpointID, "deliveries": w.DeliveryID,
 		"events": w.EventID, "replays": w.ReplayID, "images": w.BatchID, "videos": w.VideoID, "voice": w.VoiceID, "tokens": w.TokenID, "runs": w.RunID, "approvals": w.ApprovalID, "invitations": w.InvitationID,
-		"members": w.MemberID}[kind]
+		"members": w.MemberID, "tools": w.ToolServerID}[kind]
 }
 
 func (w *Workspace) call(t testing.TB, r harness.Request) *harness.Response {

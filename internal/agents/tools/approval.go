@@ -1,8 +1,11 @@
 package tools
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
@@ -80,6 +83,29 @@ func (a *Approval) UnmarshalJSON(data []byte) error {
 
 // lists reports whether it is the object form, which lists tools.
 func (a *Approval) lists() bool { return a.mode == "" }
+
+// ApproveAlways requires an approval for every call.
+var ApproveAlways = Approval{mode: always}
+
+// ApproveTools requires approvals for calls of the tools in always and of those in neither list.
+func ApproveTools(always, never []string) Approval { return Approval{always: always, never: never} }
+
+// ApprovalRule returns the rule with a name that Rule returns. Lists are empty.
+func ApprovalRule(name string) Approval {
+	if name == always || name == never {
+		return Approval{mode: name}
+	}
+	return Approval{}
+}
+
+// Rule returns always, never or lists.
+func (a Approval) Rule() string { return cmp.Or(a.mode, "lists") }
+
+// Needed reports whether a call of an MCP server's tool needs an approval.
+func (a *Approval) Needed(remote *mcp.Tool) bool {
+	hints := remote.Annotations
+	return a.needed(remote.Name, hints != nil && hints.DestructiveHint != nil && *hints.DestructiveHint)
+}
 
 // needed decides for one tool. destructive is the hint of its MCP server.
 func (a *Approval) needed(name string, destructive bool) bool {

@@ -31,7 +31,7 @@ func call(t *testing.T, ctx context.Context, x *Executor, fields object, argumen
 	if err != nil {
 		t.Fatal(err)
 	}
-	return x.Run(ctx, Invocation{tools[0], specs[0], secrets, json.RawMessage(arguments), "run_1:call_1"})
+	return x.Run(ctx, Invocation{tools[0], specs[0], secrets, json.RawMessage(arguments), "run_1:call_1", nil})
 }
 
 func failure(t *testing.T, err error) *Failure {
@@ -224,7 +224,7 @@ func TestHTTPPrivateAddressIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = strict.Run(t.Context(), Invocation{tools[0], specs[0], secrets, nil, "k"})
+	_, err = strict.Run(t.Context(), Invocation{tools[0], specs[0], secrets, nil, "k", nil})
 	if f := failure(t, err); f.Unknown || !strings.Contains(f.Message, "loopback") || reached.Load() {
 		t.Errorf("%+v, reached %t", f, reached.Load())
 	}
@@ -243,7 +243,7 @@ func TestCanceledHTTPCallEnds(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 	specs, secrets := parsed(t, local(), object{"type": "http", "name": "tool", "url": url})
-	_, err = local().Run(ctx, Invocation{Tool{Kind: HTTP}, specs[0], secrets, nil, "k"})
+	_, err = local().Run(ctx, Invocation{Tool{Kind: HTTP}, specs[0], secrets, nil, "k", nil})
 	if f := failure(t, err); f.Unknown {
 		t.Error("a call that was cancelled before it began had no effect")
 	}
@@ -293,7 +293,7 @@ func TestHTTPWorksOverHTTP2(t *testing.T) {
 func TestFailuresAndSpecsDoNotContainHeaders(t *testing.T) {
 	t.Parallel()
 	specs, secrets := parsed(t, local(), object{"type": "http", "name": "tool", "url": "http://nowhere.invalid/?token=hidden-in-query", "headers": object{"Authorization": testSecret}})
-	_, err := local().Run(t.Context(), Invocation{Tool{Kind: HTTP}, specs[0], secrets, nil, "k"})
+	_, err := local().Run(t.Context(), Invocation{Tool{Kind: HTTP}, specs[0], secrets, nil, "k", nil})
 	var log strings.Builder
 	slog.New(slog.NewJSONHandler(&log, nil)).Error("failed", "error", err)
 	if text := log.String(); strings.Contains(text, "sk-very") || strings.Contains(text, "hidden-in-query") {
@@ -308,7 +308,7 @@ func TestFunctionsAreNotExecuted(t *testing.T) {
 	if want := []Tool{{Name: "f", Kind: Function, Parameters: noParameters, NeedsApproval: true}}; err != nil || !reflect.DeepEqual(tools, want) {
 		t.Errorf("%+v, %v", tools, err)
 	}
-	if _, err := local().Run(t.Context(), Invocation{tools[0], specs[0], secrets, nil, "k"}); err == nil {
+	if _, err := local().Run(t.Context(), Invocation{tools[0], specs[0], secrets, nil, "k", nil}); err == nil {
 		t.Error("a function was executed")
 	}
 }

@@ -11,35 +11,61 @@ import (
 
 const metaIdempotencyKey = "turnpike/idempotency-key"
 
-// runMCP calls a tool of an MCP server in a new session.
+// needsInput is the output of a tool that asks its client for more input.
+const needsInput = "the tool asks for more input, which Turnpike cannot give"
+
+// runMCP calls a tool of an MCP server for a run.
 func (x *Executor) runMCP(ctx context.Context, c Invocation) (Output, error) {
+	r, err := x.callMCP(ctx, c)
+	switch {
+	case err != nil:
+		return Output{}, err
+	case r.problem != "":
+		return Output{Text: r.problem, IsError: true}, nil
+	}
+	return mcpOutput(r.result, r.structured, c.headers()), nil
+}
+
+// mcpResponse is what an MCP server returned: a result, or a problem that it reported instead.
+type mcpResponse struct {
+	result     *mcp.CallToolResult
+	structured json.RawMessage // the structured content as the server wrote it
+	problem    string
+}
+
+// callMCP calls a tool of an MCP server in a new session.
+func (x *Executor) callMCP(ctx context.Context, c Invocation) (mcpResponse, error) {
 	headers, arguments := c.headers(), c.Arguments
-	session, w, err := x.connect(ctx, c.Spec, headers)
+	session, w, err := x.connect(ctx, c.Spec, headers, c.Progress)
 	if err != nil {
-		return Output{}, &Failure{Message: "the tool's MCP server: " + w.explain(ctx, err), Cause: ctx.Err()}
+		return mcpResponse{}, &Failure{Message: "the tool's MCP server: " + w.explain(ctx, err), Cause: ctx.Err()}
 	}
 	defer x.endSession(session)
 	if len(arguments) == 0 {
 		arguments = json.RawMessage("{}")
 	}
+	params := &mcp.CallToolParams{Meta: mcp.Meta{metaIdempotencyKey: c.IdempotencyKey}, Name: c.Tool.Remote, Arguments: arguments}
+	if c.Progress != nil {
+		params.SetProgressToken(c.IdempotencyKey)
+	}
 	w.calling.Store(true)
-	result, err := session.CallTool(ctx, &mcp.CallToolParams{Meta: mcp.Meta{metaIdempotencyKey: c.IdempotencyKey}, Name: c.Tool.Remote, Arguments: arguments})
+	result, err := session.CallTool(ctx, params)
 	if err == nil {
-		return mcpOutput(result, w.responses.structured(), headers), nil
+		return mcpResponse{result: result, structured: w.responses.structured()}, nil
 	}
 	if ctx.Err() == nil {
 		if problem := w.responseProblem(err); problem != "" {
-			return Output{Text: "the tool failed at its MCP server: " + problem, IsError: true}, nil
+			return mcpResponse{problem: "the tool failed at its MCP server: " + problem}, nil
 		}
 	}
-	return Output{}, &Failure{Message: "the tool's MCP server: " + w.explain(ctx, err), Unknown: w.sent.Load(), Cause: ctx.Err()}
+	return mcpResponse{}, &Failure{Message: "the tool's MCP server: " + w.explain(ctx, err), Unknown: w.sent.Load(), Cause: ctx.Err()}
 }
 
 // mcpOutput returns a result as the model sees it: its texts, and descriptions of other content.
 // Structured content is added unless a text repeats it, as the protocol recommends.
 func mcpOutput(result *mcp.CallToolResult, structured json.RawMessage, headers map[string]string) Output {
 	if result.InputRequests != nil {
-		return Output{Text: "the tool asks for more input, which a run cannot give", IsError: true}
+		return Output{Text: needsInput, IsError: true}
 	}
 	if structured == nil {
 		structured, _ = json.Marshal(result.StructuredContent) // it was decoded from JSON

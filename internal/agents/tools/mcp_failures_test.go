@@ -142,7 +142,7 @@ func TestMCPFailuresSayWhetherTheCallMayHaveHadAnEffect(t *testing.T) {
 			t.Parallel()
 			specs, secrets := parsed(t, local(), server(serve(t, c.serve), object{"timeout_seconds": 1}))
 			start := time.Now()
-			_, err := local().Run(t.Context(), Invocation{Tool{Kind: MCP, Remote: "t"}, specs[0], secrets, nil, "k"})
+			_, err := local().Run(t.Context(), Invocation{Tool{Kind: MCP, Remote: "t"}, specs[0], secrets, nil, "k", nil})
 			if took := time.Since(start); took > 4*time.Second {
 				t.Errorf("it took %v", took)
 			}
@@ -163,7 +163,7 @@ func TestMCPFailuresSayWhetherTheCallMayHaveHadAnEffect(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			specs, secrets := parsed(t, local(), server(serve(t, misbehaves(c.serve)), nil))
-			out, err := local().Run(t.Context(), Invocation{Tool{Kind: MCP, Remote: "t"}, specs[0], secrets, nil, "k"})
+			out, err := local().Run(t.Context(), Invocation{Tool{Kind: MCP, Remote: "t"}, specs[0], secrets, nil, "k", nil})
 			if err != nil || !out.IsError || !strings.Contains(out.Text, c.says) {
 				t.Errorf("%+v, %v", out, err)
 			}
@@ -181,7 +181,7 @@ func TestMCPPrivateAddressIsRefused(t *testing.T) {
 	if f := failure(t, err); f.Unknown || !strings.Contains(f.Message, "loopback") {
 		t.Errorf("%v", f)
 	}
-	_, err = strict.Run(t.Context(), Invocation{Tool{Kind: MCP, Remote: "t"}, specs[0], secrets, nil, "k"})
+	_, err = strict.Run(t.Context(), Invocation{Tool{Kind: MCP, Remote: "t"}, specs[0], secrets, nil, "k", nil})
 	if f := failure(t, err); f.Unknown || !strings.Contains(f.Message, "loopback") || reached.Load() {
 		t.Errorf("%v, reached %t", f, reached.Load())
 	}
@@ -196,7 +196,7 @@ func TestCanceledMCPCallEnds(t *testing.T) {
 		return nil, ctx.Err()
 	}}).ServeHTTP)
 	specs, secrets := parsed(t, local(), server(url, object{"timeout_seconds": 300}))
-	_, err := local().Run(ctx, Invocation{Tool{Kind: MCP, Remote: "t"}, specs[0], secrets, nil, "k"})
+	_, err := local().Run(ctx, Invocation{Tool{Kind: MCP, Remote: "t"}, specs[0], secrets, nil, "k", nil})
 	if f := failure(t, err); !f.Unknown || !errors.Is(err, context.Canceled) {
 		t.Errorf("%+v", f)
 	}

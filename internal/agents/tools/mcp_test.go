@@ -137,7 +137,7 @@ func TestMCPToolIsCalledOnceWithItsArguments(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", dialect, err)
 		}
-		out, err := x.Run(t.Context(), Invocation{tools[0], specs[0], secrets, json.RawMessage(`{"q":"x","n":12345678901234567890}`), "run_1:call_1"})
+		out, err := x.Run(t.Context(), Invocation{tools[0], specs[0], secrets, json.RawMessage(`{"q":"x","n":12345678901234567890}`), "run_1:call_1", nil})
 		if err != nil || out != (Output{Text: "found"}) {
 			t.Errorf("%s: %+v, %v", dialect, out, err)
 		}
@@ -164,7 +164,7 @@ func TestMCPSessionsAreClosed(t *testing.T) {
 	if err != nil || len(tools) != 1 {
 		t.Fatalf("%+v, %v", tools, err)
 	}
-	out, err := x.Run(t.Context(), Invocation{tools[0], specs[0], secrets, nil, "k"})
+	out, err := x.Run(t.Context(), Invocation{tools[0], specs[0], secrets, nil, "k", nil})
 	if err != nil || out.Text != "old" {
 		t.Errorf("%+v, %v", out, err)
 	}
@@ -248,7 +248,7 @@ func TestMCPResultsAreLimitedText(t *testing.T) {
 				t.Parallel()
 				url := serve(t, mcpServer(opts, tool{name: "t", run: c.run}).ServeHTTP)
 				specs, secrets := parsed(t, local(), server(url, object{"headers": object{"X-Key": testSecret}}))
-				out, err := local().Run(t.Context(), Invocation{Tool{Kind: MCP, Remote: "t"}, specs[0], secrets, nil, "k"})
+				out, err := local().Run(t.Context(), Invocation{Tool{Kind: MCP, Remote: "t"}, specs[0], secrets, nil, "k", nil})
 				if err != nil || out.IsError != c.error || !strings.HasPrefix(out.Text, c.begins) || !strings.HasSuffix(out.Text, c.ends) || len(out.Text) > c.atMost {
 					t.Errorf("%t %d %.300q, %v", out.IsError, len(out.Text), out.Text, err)
 				}
@@ -276,7 +276,7 @@ func TestMCPElicitationDoesNotRepeatTheCall(t *testing.T) {
 		return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{"q": &mcp.ElicitParams{Mode: "form", Message: "sure?"}}}, nil
 	}}).ServeHTTP)
 	specs, secrets := parsed(t, local(), server(url, nil))
-	out, err := local().Run(t.Context(), Invocation{Tool{Kind: MCP, Remote: "t"}, specs[0], secrets, nil, "k"})
+	out, err := local().Run(t.Context(), Invocation{Tool{Kind: MCP, Remote: "t"}, specs[0], secrets, nil, "k", nil})
 	if err != nil || !out.IsError || !strings.Contains(out.Text, "asks for more input") || calls.Load() != 1 {
 		t.Errorf("%+v, %v, %d calls", out, err, calls.Load())
 	}

@@ -196,12 +196,12 @@ func (s *Spec) describe(at string, parameters jsontext.Value) error {
 }
 
 func (s *Spec) setTimeout(at string, seconds *int64) error {
-	s.TimeoutSeconds = defaultTimeout
+	s.TimeoutSeconds = DefaultTimeout
 	if seconds == nil {
 		return nil
 	}
-	if *seconds < 1 || *seconds > maxTimeout {
-		return fault.Invalid(at+".timeout_seconds", "%s.timeout_seconds must be from 1 to %d.", at, maxTimeout)
+	if *seconds < 1 || *seconds > MaxTimeout {
+		return fault.Invalid(at+".timeout_seconds", "%s.timeout_seconds must be from 1 to %d.", at, MaxTimeout)
 	}
 	s.TimeoutSeconds = int(*seconds)
 	return nil

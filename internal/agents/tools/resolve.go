@@ -3,7 +3,6 @@ package tools
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -77,49 +76,64 @@ func combine(lists [][]Tool) ([]Tool, error) {
 }
 
 func (x *Executor) listMCP(ctx context.Context, spec Spec, headers map[string]string) ([]Tool, error) {
+	list, err := x.listRemote(ctx, spec, headers)
+	if err != nil {
+		return nil, err
+	}
+	tools := make([]Tool, len(list))
+	for i, remote := range list {
+		if tools[i], err = mcpTool(spec, remote, headers); err != nil {
+			return nil, serverFailure(spec, true, "%s", err)
+		}
+	}
+	return tools, nil
+}
+
+func serverFailure(spec Spec, final bool, format string, args ...any) *Failure {
+	return &Failure{Message: fmt.Sprintf("the MCP server %s: ", spec.ServerLabel) + fmt.Sprintf(format, args...), Final: final}
+}
+
+// listRemote returns the tools of an MCP server that the spec allows. It returns a *Failure if it can't.
+func (x *Executor) listRemote(ctx context.Context, spec Spec, headers map[string]string) ([]*mcp.Tool, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	failed := func(final bool, format string, args ...any) ([]Tool, error) {
-		return nil, &Failure{Message: fmt.Sprintf("the MCP server %s: ", spec.ServerLabel) + fmt.Sprintf(format, args...), Final: final}
-	}
-	session, w, err := x.connect(ctx, spec, headers)
+	session, w, err := x.connect(ctx, spec, headers, nil)
 	if err != nil {
-		return failed(w.permanent(), "%s", w.explain(ctx, err))
+		return nil, serverFailure(spec, w.permanent(), "%s", w.explain(ctx, err))
 	}
 	defer x.endSession(session)
-	var tools []Tool
+	var tools []*mcp.Tool
 	cursor := ""
 	for range listPages {
 		page, err := session.ListTools(ctx, &mcp.ListToolsParams{Cursor: cursor})
 		if err != nil {
-			return failed(w.permanent(), "%s", w.explain(ctx, err))
+			return nil, serverFailure(spec, w.permanent(), "%s", w.explain(ctx, err))
 		}
 		for _, remote := range page.Tools {
 			if len(spec.AllowedTools) > 0 && !slices.Contains(spec.AllowedTools, remote.Name) {
 				continue
 			}
 			if len(tools) == maxTools {
-				return failed(true, "it has more than %d tools; select some with allowed_tools", maxTools)
+				return nil, serverFailure(spec, true, "it has more than %d tools; select some with allowed_tools", maxTools)
 			}
-			t, err := mcpTool(spec, remote, headers)
-			if err != nil {
-				return failed(true, "%s", err)
+			if remote.Name == "" || len(remote.Name) > maxRemoteName || redact(db.Storable(remote.Name), headers) != remote.Name {
+				return nil, serverFailure(spec, true, "it has a tool without a usable name; select others with allowed_tools")
 			}
-			tools = append(tools, t)
+			tools = append(tools, remote)
 		}
 		if page.NextCursor == "" {
 			return tools, checkAllowedExist(spec, tools)
 		}
 		cursor = page.NextCursor
 	}
-	return failed(true, "its list of tools has more than %d pages", listPages)
+	return nil, serverFailure(spec, true, "its list of tools has more than %d pages", listPages)
 }
 
 // checkAllowedExist fails if the server lacks a tool of allowed_tools. Otherwise
 // the run would find out later, and pay for it.
-func checkAllowedExist(spec Spec, tools []Tool) error {
+func checkAllowedExist(spec Spec, tools []*mcp.Tool) error {
 	for _, name := range spec.AllowedTools {
-		if !slices.ContainsFunc(tools, func(t Tool) bool { return t.Remote == name }) {
+		if !slices.ContainsFunc(tools, func(t *mcp.Tool) bool { return t.Name == name }) {
 			return &Failure{Message: fmt.Sprintf("the MCP server %s has no tool %s, which allowed_tools names", spec.ServerLabel, truncate(db.Storable(name), maxName)), Final: true}
 		}
 	}
@@ -130,9 +144,6 @@ func checkAllowedExist(spec Spec, tools []Tool) error {
 // list, and the message says how to exclude it.
 func mcpTool(spec Spec, remote *mcp.Tool, headers map[string]string) (Tool, error) {
 	name := truncate(db.Storable(remote.Name), maxName)
-	if remote.Name == "" || len(remote.Name) > maxRemoteName || redact(db.Storable(remote.Name), headers) != remote.Name {
-		return Tool{}, errors.New("it has a tool without a usable name; select others with allowed_tools")
-	}
 	parameters := noParameters
 	if remote.InputSchema != nil {
 		raw, err := json.Marshal(remote.InputSchema)
@@ -148,8 +159,6 @@ func mcpTool(spec Spec, remote *mcp.Tool, headers map[string]string) (Tool, erro
 		}
 		parameters = raw
 	}
-	hints := remote.Annotations
-	destructive := hints != nil && hints.DestructiveHint != nil && *hints.DestructiveHint
 	return Tool{Name: mcpToolName(spec.ServerLabel, remote.Name), Kind: MCP, Description: excerpt(remote.Description, headers, maxDescription),
-		Parameters: parameters, NeedsApproval: spec.Approval.needed(remote.Name, destructive), Remote: remote.Name}, nil
+		Parameters: parameters, NeedsApproval: spec.Approval.Needed(remote), Remote: remote.Name}, nil
 }

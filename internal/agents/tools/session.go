@@ -28,14 +28,20 @@ const codeRejected = -32005
 
 var errTooMuch = errors.New("the server sends too much")
 
-// connect opens a session. It returns its transport even if it fails.
-func (x *Executor) connect(ctx context.Context, spec Spec, headers map[string]string) (*mcp.ClientSession, *sessionTransport, error) {
+// connect opens a session. It returns its transport even if it fails. progress gets the server's progress
+// notifications and may be nil.
+func (x *Executor) connect(ctx context.Context, spec Spec, headers map[string]string, progress func(*mcp.ProgressNotificationParams)) (*mcp.ClientSession, *sessionTransport, error) {
 	w := &sessionTransport{base: x.pooled, headers: headers, agent: x.agent}
 	w.left.Store(sessionBytes)
 	client := mcp.NewClient(&mcp.Implementation{Name: "turnpike", Version: x.version}, &mcp.ClientOptions{
 		// Servers are offered nothing: no roots, no sampling, no elicitation.
 		Capabilities:   &mcp.ClientCapabilities{},
 		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
+		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
+			if progress != nil {
+				progress(r.Params)
+			}
+		},
 	})
 	session, err := client.Connect(ctx, &mcp.StreamableClientTransport{
 		Endpoint: spec.ServerURL,

@@ -23,6 +23,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"turnpike/internal/safehttp"
 )
 
@@ -42,8 +44,12 @@ const (
 	maxDescription = 8 << 10   // bytes
 	maxOutput      = 256 << 10 // bytes of a response that the model sees
 	maxPage        = 16 << 10  // bytes of an HTML page that it sees
-	maxTimeout     = 300       // seconds
-	defaultTimeout = 30        // seconds
+)
+
+// MaxTimeout and DefaultTimeout are limits of a call in seconds.
+const (
+	MaxTimeout     = 300
+	DefaultTimeout = 30
 )
 
 // Spec is the validated description of a tool, or of an MCP server with its tools.
@@ -157,6 +163,8 @@ type Invocation struct {
 	Arguments json.RawMessage
 	// IdempotencyKey is the same for all attempts of the call.
 	IdempotencyKey string
+	// Progress gets the progress notifications of an MCP server. It may be nil.
+	Progress func(*mcp.ProgressNotificationParams)
 }
 
 func (c *Invocation) headers() map[string]string { return c.Secrets[c.Spec.id()] }
@@ -164,25 +172,27 @@ func (c *Invocation) headers() map[string]string { return c.Secrets[c.Spec.id()]
 // Run executes a tool once. Every response of the tool is an Output, also an
 // error. A call without a response is a *Failure.
 func (x *Executor) Run(ctx context.Context, c Invocation) (Output, error) {
+	switch c.Tool.Kind {
+	case HTTP:
+		return withTimeout(ctx, c, x.runHTTP)
+	case MCP:
+		return withTimeout(ctx, c, x.runMCP)
+	}
+	return Output{}, fmt.Errorf("the server does not execute tools of kind %q", c.Tool.Kind)
+}
+
+// withTimeout makes a call within the tool's timeout.
+func withTimeout[T any](ctx context.Context, c Invocation, call func(context.Context, Invocation) (T, error)) (out T, err error) {
 	if err := ctx.Err(); err != nil {
-		return Output{}, &Failure{Message: safehttp.Explain(err), Cause: err}
+		return out, &Failure{Message: safehttp.Explain(err), Cause: err}
 	}
 	timeout := time.Duration(c.Spec.TimeoutSeconds) * time.Second
 	if timeout <= 0 {
-		timeout = defaultTimeout * time.Second
+		timeout = DefaultTimeout * time.Second
 	}
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	var out Output
-	var err error
-	switch c.Tool.Kind {
-	case HTTP:
-		out, err = x.runHTTP(limited, c)
-	case MCP:
-		out, err = x.runMCP(limited, c)
-	default:
-		return Output{}, fmt.Errorf("the server does not execute tools of kind %q", c.Tool.Kind)
-	}
+	out, err = call(limited, c)
 	var failure *Failure
 	if errors.As(err, &failure) && ctx.Err() == nil && limited.Err() != nil {
 		failure.Message = fmt.Sprintf("no response within %d s", int(timeout.Seconds()))

@@ -1,0 +1,350 @@
+package toolservers
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/ids"
+	"turnpike/internal/visibility"
+)
+
+// ApprovalStatus is the state of an approval. Only a call that turns an approved one into a used one is
+// executed, so a decision is used at most once:
+//
+//	pending ─▶ approved ─▶ used
+//	  │  │        │
+//	  │  └────────┴─▶ expired
+//	  └─▶ denied
+type ApprovalStatus string
+
+// The states of an approval.
+const (
+	Pending  ApprovalStatus = "pending"
+	Approved ApprovalStatus = "approved"
+	Denied   ApprovalStatus = "denied"
+	Used     ApprovalStatus = "used"
+	Expired  ApprovalStatus = "expired"
+)
+
+const (
+	// approvedFor is how long an approved call can be made.
+	approvedFor = 10 * time.Minute
+	// maxPending limits the calls of a key that wait for a decision.
+	maxPending = 100
+	maxReason  = 2000 // characters
+	// approvalPoll is how often a waiting call looks for a decision, in addition to signals.
+	approvalPoll = time.Second
+	// announceEvery is after how many polls a waiting call is announced again.
+	announceEvery = 10
+)
+
+// Approval is the permission of a person to make one call: a key, a tool and exact arguments.
+type Approval struct {
+	ID string
+	accounts.Tenant
+	Project       string
+	KeyID         string
+	KeyHint       string
+	ServerID      string
+	Tool          string // its listed name
+	Arguments     string
+	Hash          string // of the arguments
+	RequestID     string // of the call that asked for it
+	CreatedAt     time.Time
+	ExpiresAt     time.Time
+	DecidedAt     *time.Time
+	DecidedBy     string
+	Reason        string
+	UsedRequestID string // of the call that was made
+
+	status ApprovalStatus // as stored
+}
+
+// Status returns the state at a time.
+func (a *Approval) Status(now time.Time) ApprovalStatus {
+	if (a.status == Pending || a.status == Approved) && !now.Before(a.ExpiresAt) {
+		return Expired
+	}
+	return a.status
+}
+
+// UnapprovedError is the error of a call that no one has approved.
+type UnapprovedError struct {
+	Status ApprovalStatus
+	reason string
+}
+
+func (e *UnapprovedError) Error() string {
+	if e.Status == Expired {
+		return "No one approved the call in time. It was not made."
+	}
+	text := "A person denied this call."
+	if e.reason != "" {
+		text += " The reason: " + e.reason
+	}
+	return text
+}
+
+// ApprovalRequest is a call that needs an approval.
+type ApprovalRequest struct {
+	Call
+	Project string
+	KeyID   string
+	KeyHint string
+}
+
+// hashArguments returns the hash of arguments. Their order and white space don't count.
+func hashArguments(arguments json.RawMessage) (string, error) {
+	canonical := jsontext.Value(arguments).Clone()
+	if err := canonical.Format(jsontext.ReorderRawObjects(true)); err != nil {
+		return "", fault.Invalid("arguments", "arguments must be a JSON object without duplicate names.")
+	}
+	sum := sha256.Sum256(canonical)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// Await returns nil when a person has approved the call, and uses up the approval. announce is called when the
+// call starts to wait, and from time to time until it ends. If ctx ends first, the approval stays open for the
+// same call.
+func (m *Service) Await(ctx context.Context, r ApprovalRequest, announce func(*Approval)) error {
+	for {
+		a, err := m.claim(ctx, r)
+		if err != nil || a.status == Used {
+			return err
+		}
+		if err := m.waitForDecision(ctx, a, announce); err != nil {
+			return err
+		}
+	}
+}
+
+// claim uses an approved approval of the same call, or returns the pending one, which it creates if needed.
+func (m *Service) claim(ctx context.Context, r ApprovalRequest) (a *Approval, err error) {
+	hash, err := hashArguments(r.Arguments)
+	if err != nil {
+		return nil, err
+	}
+	same := []any{r.KeyID, r.Server.ID, r.Name(), hash}
+	for a == nil && err == nil { // again if another call has just requested the same approval
+		a, err = m.claimOnce(ctx, r, same)
+	}
+	return a, db.Wrap(err, "claim approval")
+}
+
+func (m *Service) claimOnce(ctx context.Context, r ApprovalRequest, same []any) (a *Approval, err error) {
+	err = m.DB.Write(ctx, func(tx *db.Tx) error {
+		now := m.Now()
+		if _, err := tx.Exec(ctx, `UPDATE tool_approvals SET status = 'expired' WHERE key_id = $1 AND server_id = $2 AND tool = $3 AND arguments_hash = $4
+			AND status IN ('pending', 'approved') AND expires_at <= $5`, append(same, now.UnixMicro())...); err != nil {
+			return err
+		}
+		a, err = m.scanApproval(tx.QueryRow(ctx, "SELECT "+approvalColumns+` FROM tool_approvals WHERE key_id = $1 AND server_id = $2 AND tool = $3 AND arguments_hash = $4
+			AND status IN ('pending', 'approved')`+tx.Lock("tool_approvals"), same...))
+		switch {
+		case errors.Is(err, db.ErrNotFound):
+			a, err = m.request(ctx, tx, r)
+			return err
+		case err != nil || a.status == Pending:
+			return err
+		}
+		a.status, a.UsedRequestID = Used, r.RequestID
+		_, err = tx.Exec(ctx, "UPDATE tool_approvals SET status = $2, used_request_id = $3 WHERE id = $1", a.ID, string(Used), r.RequestID)
+		return err
+	})
+	return a, err
+}
+
+// request stores a pending approval. It returns nil if there is one already.
+func (m *Service) request(ctx context.Context, tx *db.Tx, r ApprovalRequest) (*Approval, error) {
+	hash, err := hashArguments(r.Arguments)
+	if err != nil {
+		return nil, err
+	}
+	now := m.Now()
+	n, err := db.Value[int](tx.QueryRow(ctx, "SELECT count(*) FROM tool_approvals WHERE workspace_id = $1 AND environment = $2 AND status = 'pending' AND key_id = $3 AND expires_at > $4",
+		r.Server.WorkspaceID, r.Server.Environment, r.KeyID, now.UnixMicro()))
+	if err != nil {
+		return nil, err
+	}
+	if n >= maxPending {
+		return nil, fault.New(fault.LimitReached, "%d calls of this key wait for an approval, which is the limit. Decide about some of them in the dashboard.", n)
+	}
+	a := &Approval{ID: ids.New(ids.Approval), Tenant: r.Server.Tenant, Project: r.Project, KeyID: r.KeyID, KeyHint: r.KeyHint, ServerID: r.Server.ID, Tool: r.Name(),
+		Arguments: string(r.Arguments), Hash: hash, RequestID: r.RequestID, CreatedAt: now, ExpiresAt: now.Add(time.Duration(r.Server.ApprovalSeconds) * time.Second), status: Pending}
+	stored, err := tx.Exec(ctx, db.Insert("tool_approvals", approvalColumns)+" ON CONFLICT DO NOTHING", a.ID, a.WorkspaceID, a.Environment, db.OrNull(a.Project), a.KeyID, a.KeyHint, a.ServerID, a.Tool,
+		m.Ring.Seal([]byte(a.Arguments), a.location()), a.Hash, string(a.status), a.RequestID, now.UnixMicro(), a.ExpiresAt.UnixMicro(), nil, nil, nil, nil)
+	if err != nil || stored == 0 {
+		return nil, err
+	}
+	return a, nil
+}
+
+// location binds the sealed arguments to their workspace and approval.
+func (a *Approval) location() string { return "tool approval " + a.Tenant.Path() + " " + a.ID }
+
+const approvalColumns = `id, workspace_id, environment, project, key_id, key_hint, server_id, tool, arguments, arguments_hash, status, request_id,
+	created_at, expires_at, decided_at, decided_by, reason, used_request_id`
+
+func (m *Service) scanApproval(r db.Row) (*Approval, error) {
+	var a Approval
+	var sealed string
+	if err := db.Scan(r, &a.ID, &a.WorkspaceID, &a.Environment, &a.Project, &a.KeyID, &a.KeyHint, &a.ServerID, &a.Tool, &sealed, &a.Hash, &a.status, &a.RequestID,
+		&a.CreatedAt, &a.ExpiresAt, &a.DecidedAt, &a.DecidedBy, &a.Reason, &a.UsedRequestID); err != nil {
+		return nil, err
+	}
+	plain, err := m.Ring.Open(sealed, a.location())
+	if err != nil {
+		return nil, fmt.Errorf("arguments of %s: %w", a.ID, err)
+	}
+	a.Arguments = string(plain)
+	return &a, nil
+}
+
+// waitForDecision returns nil when the approval may be used, or someone else has used it.
+func (m *Service) waitForDecision(ctx context.Context, a *Approval, announce func(*Approval)) error {
+	woken, stop := m.waiters.add(a.ID)
+	defer stop()
+	poll := time.NewTicker(approvalPoll)
+	defer poll.Stop()
+	for n := 0; ; n++ {
+		if n%announceEvery == 0 {
+			announce(a)
+		}
+		current, err := m.scanApproval(m.DB.QueryRow(ctx, "SELECT "+approvalColumns+" FROM tool_approvals WHERE id = $1", a.ID))
+		if err != nil {
+			return db.Wrap(err, "read approval")
+		}
+		switch status := current.Status(m.Now()); status {
+		case Approved, Used:
+			return nil
+		case Denied, Expired:
+			return &UnapprovedError{Status: status, reason: current.Reason}
+		}
+		select {
+		case <-woken:
+		case <-poll.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Decision is a person's decision about a call.
+type Decision struct {
+	ApprovalID string
+	Approve    bool
+	Reason     string
+	// Hash is the hash of the arguments that the person saw.
+	Hash string
+}
+
+// Decide approves or denies a call. An approved call can be made once, within ten minutes. Repeating a
+// decision changes nothing.
+func (m *Service) Decide(ctx context.Context, tx *db.Tx, by audit.Actor, vis visibility.Filter, d Decision) error {
+	if utf8.RuneCountInString(d.Reason) > maxReason {
+		return fault.Invalid("reason", "reason must have at most %d characters.", maxReason)
+	}
+	search := db.Search{Table: "tool_approvals", Columns: approvalColumns, Where: vis.Rows(), Lock: tx.Lock("tool_approvals")}
+	a, err := db.FindOne(ctx, tx, search, d.ApprovalID, m.scanApproval)
+	if err != nil {
+		return db.OrNoSuch(err, "approval", d.ApprovalID)
+	}
+	now := m.Now()
+	status, verb := Denied, "denied"
+	expires := a.ExpiresAt
+	if d.Approve {
+		status, verb, expires = Approved, "approved", now.Add(approvedFor)
+	}
+	switch current := a.Status(now); {
+	case d.Hash != a.Hash:
+		return fault.Param(fault.InvalidState, "arguments_hash", "The arguments of the call are not those that you saw. Reload the page.")
+	case current == status || current == Used && d.Approve:
+		return nil // repeated
+	case current != Pending:
+		return fault.New(fault.InvalidState, "The call does not wait for a decision. Its approval is %s.", current)
+	}
+	if _, err := tx.Exec(ctx, "UPDATE tool_approvals SET status = $2, expires_at = $3, decided_at = $4, decided_by = $5, reason = $6 WHERE id = $1",
+		a.ID, string(status), expires.UnixMicro(), now.UnixMicro(), by.Name, db.OrNull(db.Storable(d.Reason))); err != nil {
+		return fmt.Errorf("decide approval: %w", err)
+	}
+	tx.Signal(signalApproval, a.ID)
+	return by.Log(ctx, tx, audit.Action{Tenant: a.Tenant, Project: a.Project, Action: "tool_call." + verb, Target: a.ID},
+		map[string]any{"tool": a.Tool, "key_id": a.KeyID, "arguments_hash": a.Hash}, now)
+}
+
+// Approvals returns a page of approvals, newest first. The status may be empty for all.
+func (m *Service) Approvals(ctx context.Context, q db.Querier, vis visibility.Filter, status ApprovalStatus, page db.Page) (*db.Found[*Approval], error) {
+	search := db.Search{Table: "tool_approvals", Columns: approvalColumns, Where: vis.Rows()}
+	if status != "" {
+		search.Where.Add("status =", string(status))
+	}
+	if status == Pending {
+		search.Where.Add("expires_at >", m.Now().UnixMicro())
+	}
+	return db.Find(ctx, q, search, page, db.Record[*Approval]{Scan: m.scanApproval, ID: func(a *Approval) string { return a.ID }})
+}
+
+// approvalsKept is how long approvals are stored.
+const approvalsKept = 30 * 24 * time.Hour
+
+// PurgeApprovals deletes a batch of old approvals.
+func (m *Service) PurgeApprovals(ctx context.Context, tx *db.Tx, limit int64) (int64, error) {
+	return tx.Exec(ctx, "DELETE FROM tool_approvals WHERE id IN (SELECT id FROM tool_approvals WHERE id < $1 ORDER BY id LIMIT $2)",
+		ids.Floor(ids.Approval, m.Now().Add(-approvalsKept)), limit)
+}
+
+// expireApprovals ends the open approvals of a server that has changed, so that no one's decision applies to
+// something else.
+func expireApprovals(ctx context.Context, tx *db.Tx, serverID string) error {
+	_, err := tx.Exec(ctx, "UPDATE tool_approvals SET status = 'expired' WHERE server_id = $1 AND status IN ('pending', 'approved')", serverID)
+	return db.Wrap(err, "expire approvals")
+}
+
+// signalApproval wakes the calls that wait for a decision. The payload is the approval's ID.
+const signalApproval = "tool.approval"
+
+// waiters are the calls on this node that wait for a decision.
+type waiters struct {
+	mu sync.Mutex
+	by map[string][]chan struct{}
+}
+
+func (w *waiters) add(id string) (woken <-chan struct{}, stop func()) {
+	c := make(chan struct{}, 1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.by[id] = append(w.by[id], c)
+	return c, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.by[id] = slices.DeleteFunc(w.by[id], func(other chan struct{}) bool { return other == c })
+		if len(w.by[id]) == 0 {
+			delete(w.by, id)
+		}
+	}
+}
+
+func (w *waiters) wake(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.by[id] {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}

@@ -1,0 +1,380 @@
+// Package toolservers holds the MCP servers that a workspace registers. MCP clients call their tools
+// through Turnpike's own MCP endpoint, under one key.
+package toolservers
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/agents/tools"
+	"turnpike/internal/audit"
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/ids"
+	"turnpike/internal/keyring"
+	"turnpike/internal/safehttp"
+	"turnpike/internal/visibility"
+)
+
+const (
+	maxServers     = 100 // per workspace and environment
+	maxDescription = 500 // bytes
+	maxPrices      = 128
+
+	// DefaultApprovalSeconds and MaxApprovalSeconds limit how long a call waits for an approval.
+	DefaultApprovalSeconds = 3600
+	MaxApprovalSeconds     = 86_400
+)
+
+// OwnLabel is the label of Turnpike's own tools, which no registered server may have.
+const OwnLabel = "turnpike"
+
+// Server is an MCP server that a workspace registered.
+type Server struct {
+	ID string
+	accounts.Tenant
+	Project         string
+	Label           string
+	Description     string
+	URL             string
+	Approval        tools.Approval
+	AllowedTools    []string                 // nil offers all
+	Prices          map[string]credits.Micro // by the tool's own name; others are free
+	TimeoutSeconds  int64
+	ApprovalSeconds int64
+	ListedAt        *time.Time // when its tools were last read, or an attempt failed
+	Problem         string     // of that attempt
+	CreatedAt       time.Time
+	CreatedBy       string
+
+	headers string          // sealed
+	listed  json.RawMessage // its tools, when they were last read
+}
+
+// HasHeaders reports whether requests to the server have secret headers.
+func (s *Server) HasHeaders() bool { return s.headers != "" }
+
+// Price returns the price of a call of a tool.
+func (s *Server) Price(tool string) credits.Micro { return s.Prices[tool] }
+
+// Offers reports whether the workspace offers the server's tool.
+func (s *Server) Offers(tool string) bool {
+	return s.AllowedTools == nil || slices.Contains(s.AllowedTools, tool)
+}
+
+// Tools returns the server's own description of the tools that it offers, when it was last read.
+func (s *Server) Tools() ([]*mcp.Tool, error) {
+	if len(s.listed) == 0 {
+		return nil, nil
+	}
+	var list []*mcp.Tool
+	if err := json.Unmarshal(s.listed, &list); err != nil {
+		return nil, fmt.Errorf("tools of %s: %w", s.ID, err)
+	}
+	return slices.DeleteFunc(list, func(t *mcp.Tool) bool { return !s.Offers(t.Name) }), nil
+}
+
+func (s *Server) spec() tools.Spec {
+	return tools.Spec{Type: tools.MCP, ServerLabel: s.Label, ServerURL: s.URL, AllowedTools: s.AllowedTools, Approval: s.Approval, TimeoutSeconds: int(s.TimeoutSeconds)}
+}
+
+// Options configure the service.
+type Options struct {
+	DB      *db.DB
+	Ring    *keyring.Ring
+	Guard   *safehttp.Guard
+	Version string
+	Now     func() time.Time
+	// Requests limits the requests to servers, and TestTools is the mode of test keys in workspaces
+	// without a setting. Both can change while the server runs.
+	Requests  func() *tools.RequestLimits
+	TestTools func() accounts.ToolMode
+}
+
+// Service manages tool servers and calls their tools.
+type Service struct {
+	Options
+	executor *tools.Executor
+	waiters  waiters
+}
+
+// New creates the service.
+func New(o Options) *Service {
+	m := &Service{Options: o, executor: tools.NewExecutor(o.Guard, o.Version), waiters: waiters{by: map[string][]chan struct{}{}}}
+	o.DB.OnSignal(signalApproval, m.waiters.wake)
+	return m
+}
+
+const columns = `id, workspace_id, environment, project, label, description, url, headers, require_approval, allowed_tools, prices,
+	timeout_seconds, approval_timeout_seconds, tools, listed_at, problem, created_at, created_by`
+
+var scan = db.Scanner(func(s *Server) []any {
+	return []any{&s.ID, &s.WorkspaceID, &s.Environment, &s.Project, &s.Label, &s.Description, &s.URL, &s.headers, &s.Approval, &s.AllowedTools, &s.Prices,
+		&s.TimeoutSeconds, &s.ApprovalSeconds, &s.listed, &s.ListedAt, &s.Problem, &s.CreatedAt, &s.CreatedBy}
+})
+
+var record = db.Record[*Server]{Scan: scan, ID: func(s *Server) string { return s.ID }}
+
+// location binds the sealed headers to their workspace and server.
+func (s *Server) location() string { return "tool server " + s.Tenant.Path() + " " + s.ID }
+
+func (m *Service) sealHeaders(s *Server, headers map[string]string) error {
+	s.headers = ""
+	if len(headers) == 0 {
+		return nil
+	}
+	plain, err := json.Marshal(headers)
+	if err != nil {
+		return err
+	}
+	s.headers = m.Ring.Seal(plain, s.location())
+	return nil
+}
+
+// secrets returns the headers of requests to the server.
+func (m *Service) secrets(s *Server) (map[string]string, error) {
+	if s.headers == "" {
+		return nil, nil
+	}
+	plain, err := m.Ring.Open(s.headers, s.location())
+	if err != nil {
+		return nil, fmt.Errorf("headers of %s: %w", s.ID, err)
+	}
+	var headers map[string]string
+	return headers, json.Unmarshal(plain, &headers)
+}
+
+// Create registers a server. headers are sent with every request to it and never shown.
+func (m *Service) Create(ctx context.Context, tx *db.Tx, by audit.Actor, s *Server, headers map[string]string) error {
+	s.TimeoutSeconds = cmp.Or(s.TimeoutSeconds, tools.DefaultTimeout)
+	s.ApprovalSeconds = cmp.Or(s.ApprovalSeconds, DefaultApprovalSeconds)
+	headers, err := m.check(s, headers)
+	if err != nil {
+		return err
+	}
+	if err := accounts.LockWorkspace(ctx, tx, s.WorkspaceID); err != nil { // makes the count exact
+		return err
+	}
+	n, err := db.Value[int](tx.QueryRow(ctx, "SELECT count(*) FROM tool_servers WHERE workspace_id = $1 AND environment = $2", s.WorkspaceID, s.Environment))
+	if err != nil {
+		return fmt.Errorf("count tool servers: %w", err)
+	}
+	if n >= maxServers {
+		return fault.New(fault.LimitReached, "A workspace can have at most %d tool servers per environment. Delete one first.", maxServers)
+	}
+	if err := checkLabelFree(ctx, tx, s); err != nil {
+		return err
+	}
+	s.ID, s.CreatedAt, s.CreatedBy = ids.New(ids.ToolServer), m.Now(), by.Name
+	if err := m.sealHeaders(s, headers); err != nil {
+		return err
+	}
+	if _, err = tx.Exec(ctx, db.Insert("tool_servers", columns), s.row()...); err != nil {
+		return fmt.Errorf("store tool server: %w", err)
+	}
+	return m.log(ctx, tx, by, s, "tool_server.created")
+}
+
+// checkLabelFree reports a label that another server has, also one that the caller can't see.
+func checkLabelFree(ctx context.Context, tx *db.Tx, s *Server) error {
+	other, err := db.Value[string](tx.QueryRow(ctx, "SELECT id FROM tool_servers WHERE workspace_id = $1 AND environment = $2 AND label = $3", s.WorkspaceID, s.Environment, s.Label))
+	switch {
+	case errors.Is(err, db.ErrNotFound) || err == nil && other == s.ID:
+		return nil
+	case err != nil:
+		return fmt.Errorf("look up label: %w", err)
+	}
+	return fault.Invalid("label", "Another tool server has the label %q. Choose a different one.", s.Label)
+}
+
+// row returns the values of columns.
+func (s *Server) row() []any {
+	var allowed any
+	if s.AllowedTools != nil {
+		allowed = db.JSON(s.AllowedTools)
+	}
+	return []any{s.ID, s.WorkspaceID, s.Environment, db.OrNull(s.Project), s.Label, s.Description, s.URL, db.OrNull(s.headers), db.JSON(s.Approval), allowed, db.JSON(s.Prices),
+		s.TimeoutSeconds, s.ApprovalSeconds, db.OrNull(string(s.listed)), db.Micros(s.ListedAt), db.OrNull(s.Problem), s.CreatedAt.UnixMicro(), s.CreatedBy}
+}
+
+func (m *Service) log(ctx context.Context, tx *db.Tx, by audit.Actor, s *Server, action string) error {
+	return by.Log(ctx, tx, audit.Action{Tenant: s.Tenant, Project: s.Project, Action: action, Target: s.ID},
+		map[string]any{"label": s.Label, "url": s.URL, "require_approval": s.Approval, "allowed_tools": s.AllowedTools, "prices": s.Prices}, m.Now())
+}
+
+// validLabel leaves out double underscores, which separate the label from the tool in a tool's name.
+var validLabel = regexp.MustCompile(`^[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*$`)
+
+const maxLabel = 32
+
+func (m *Service) check(s *Server, headers map[string]string) (map[string]string, error) {
+	spec := s.spec()
+	headers, err := m.executor.CheckServer(&spec, headers)
+	return headers, cmp.Or(s.checkLabel(), err, s.checkDescription(), s.checkTimes(), s.checkPrices(), s.checkSecrets())
+}
+
+func (s *Server) checkLabel() error {
+	switch {
+	case s.Label == "":
+		return fault.Missing("label", "label is required. Names of tools begin with it, as in label__tool.")
+	case len(s.Label) > maxLabel || !validLabel.MatchString(s.Label):
+		return fault.Invalid("label", "label must have 1 to %d letters, digits, hyphens and single underscores between them.", maxLabel)
+	case s.Label == OwnLabel:
+		return fault.Invalid("label", "The label %s is reserved for Turnpike's own tools.", OwnLabel)
+	}
+	return nil
+}
+
+func (s *Server) checkDescription() error {
+	if len(s.Description) > maxDescription || !utf8.ValidString(s.Description) || strings.ContainsRune(s.Description, 0) {
+		return fault.Invalid("description", "description must be text of at most %d bytes.", maxDescription)
+	}
+	return nil
+}
+
+func (s *Server) checkTimes() error {
+	if s.TimeoutSeconds < 1 || s.TimeoutSeconds > tools.MaxTimeout {
+		return fault.Invalid("timeout_seconds", "timeout_seconds must be from 1 to %d.", tools.MaxTimeout)
+	}
+	if s.ApprovalSeconds < 1 || s.ApprovalSeconds > MaxApprovalSeconds {
+		return fault.Invalid("approval_timeout_seconds", "approval_timeout_seconds must be from 1 to %d.", MaxApprovalSeconds)
+	}
+	return nil
+}
+
+func (s *Server) checkPrices() error {
+	if len(s.Prices) > maxPrices {
+		return fault.Invalid("tool_settings", "tool_settings must have at most %d tools.", maxPrices)
+	}
+	for name, price := range s.Prices {
+		if price < 0 {
+			return fault.Invalid("tool_settings", "The price_per_call of %q must be at least 0.", name)
+		}
+	}
+	return nil
+}
+
+// checkSecrets rejects API keys where they would be shown.
+func (s *Server) checkSecrets() error {
+	for param, text := range map[string]string{"url": s.URL, "description": s.Description} {
+		if keyring.ContainsSecret(text) {
+			return fault.Invalid(param, "%s contains something that looks like an API key, which would be shown. Send secrets in headers.", param)
+		}
+	}
+	return nil
+}
+
+// Get returns a visible server.
+func (m *Service) Get(ctx context.Context, q db.Querier, vis visibility.Filter, id string) (*Server, error) {
+	return m.get(ctx, q, vis, id, "")
+}
+
+// GetLocked is Get, and locks the server.
+func (m *Service) GetLocked(ctx context.Context, tx *db.Tx, vis visibility.Filter, id string) (*Server, error) {
+	return m.get(ctx, tx, vis, id, tx.Lock("tool_servers"))
+}
+
+func (m *Service) get(ctx context.Context, q db.Querier, vis visibility.Filter, id, lock string) (*Server, error) {
+	s, err := db.FindOne(ctx, q, db.Search{Table: "tool_servers", Columns: columns, Where: vis.Rows(), Lock: lock}, id, scan)
+	return s, db.OrNoSuch(err, "tool server", id)
+}
+
+// Labeled returns the visible server with a label.
+func (m *Service) Labeled(ctx context.Context, q db.Querier, vis visibility.Filter, label string) (*Server, error) {
+	search := db.Search{Table: "tool_servers", Columns: columns, Where: vis.Rows()}
+	search.Where.Add("label =", label)
+	found, err := db.Find(ctx, q, search, db.Page{Limit: 1}, record)
+	if err != nil {
+		return nil, err
+	}
+	if len(found.Rows) == 0 {
+		return nil, fault.New(fault.NotFound, "No tool server has the label %q.", label)
+	}
+	return found.Rows[0], nil
+}
+
+// List returns a page of the visible servers.
+func (m *Service) List(ctx context.Context, q db.Querier, vis visibility.Filter, page db.Page) (*db.Found[*Server], error) {
+	return db.Find(ctx, q, db.Search{Table: "tool_servers", Columns: columns, Where: vis.Rows()}, page, record)
+}
+
+// Change is a change to a server that GetLocked returned.
+type Change struct {
+	Apply func(*Server)
+	// Headers replace the secret headers if SetHeaders is true.
+	SetHeaders bool
+	Headers    map[string]string
+}
+
+// Update stores a change. Secret headers are never sent to another host than the one that they were
+// given for, so a change of the host must set them.
+func (m *Service) Update(ctx context.Context, tx *db.Tx, by audit.Actor, s *Server, c Change) error {
+	before := *s
+	c.Apply(s)
+	headers, err := m.check(s, c.Headers)
+	if err != nil {
+		return err
+	}
+	if !c.SetHeaders && s.HasHeaders() && origin(s.URL) != origin(before.URL) {
+		return fault.Missing("headers", "The server has headers, which must not be sent to a new host unnoticed. Send headers together with the new url, or null to remove them.")
+	}
+	if s.Label != before.Label {
+		if err := checkLabelFree(ctx, tx, s); err != nil {
+			return err
+		}
+	}
+	if c.SetHeaders {
+		if err := m.sealHeaders(s, headers); err != nil {
+			return err
+		}
+	}
+	if s.URL != before.URL || s.Label != before.Label {
+		if err := expireApprovals(ctx, tx, s.ID); err != nil {
+			return err
+		}
+	}
+	if s.URL != before.URL || c.SetHeaders || !slices.Equal(s.AllowedTools, before.AllowedTools) {
+		s.listed, s.ListedAt, s.Problem = nil, nil, ""
+	}
+	// The columns after allowed_tools follow by position.
+	row := s.row()
+	_, err = tx.Exec(ctx, `UPDATE tool_servers SET label = $2, description = $3, url = $4, headers = $5, require_approval = $6, allowed_tools = $7, prices = $8,
+		timeout_seconds = $9, approval_timeout_seconds = $10, tools = $11, listed_at = $12, problem = $13 WHERE id = $1`, append([]any{s.ID}, row[4:16]...)...)
+	if err != nil {
+		return fmt.Errorf("store tool server: %w", err)
+	}
+	return m.log(ctx, tx, by, s, "tool_server.updated")
+}
+
+// origin returns the scheme, host and port of a URL that was checked.
+func origin(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return ""
+	}
+	return u.Scheme + "://" + strings.ToLower(u.Host)
+}
+
+// Delete deletes a server with its headers.
+func (m *Service) Delete(ctx context.Context, tx *db.Tx, by audit.Actor, s *Server) error {
+	if _, err := tx.Exec(ctx, "DELETE FROM tool_servers WHERE id = $1", s.ID); err != nil {
+		return fmt.Errorf("delete tool server: %w", err)
+	}
+	if err := expireApprovals(ctx, tx, s.ID); err != nil {
+		return err
+	}
+	return m.log(ctx, tx, by, s, "tool_server.deleted")
+}

@@ -1,0 +1,520 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/agents/tools"
+	"turnpike/internal/agents/toolservers"
+	"turnpike/internal/audit"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/jsonbody"
+	"turnpike/internal/web"
+)
+
+// mcpPath is the MCP endpoint. Below it, each tool server has an endpoint with its label.
+const mcpPath = "/mcp"
+
+// mcpProvider is the provider of tool calls in the log and in the usage.
+const mcpProvider = "mcp"
+
+const (
+	sessionHeader    = "Mcp-Session-Id"
+	methodListTools  = "tools/list"
+	methodCallTool   = "tools/call"
+	methodInitialize = "initialize"
+	methodCancelled  = "notifications/cancelled"
+)
+
+// mcpCall is a message of an MCP client. Each request has one message, and there are no sessions, so
+// that any node can handle it.
+type mcpCall struct {
+	*Call
+	label   string // of the server in the path; empty for all
+	message mcpMessage
+	writer  *mcpWriter
+
+	calling   sync.WaitGroup
+	announced float64 // how often the client was told that its call waits
+	code      string  // why the tool call failed; empty otherwise
+}
+
+// mcpMessage is what Turnpike reads of a message. The SDK reads the rest.
+type mcpMessage struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+	Params struct {
+		RequestID json.RawMessage `json:"requestId"` // of the call that a client cancels
+	} `json:"params"`
+}
+
+func serveMCP(c *Call) error {
+	body, err := c.readJSON(c.Limits.Body)
+	if err != nil {
+		return err
+	}
+	m := &mcpCall{Call: c, label: c.R.PathValue("server"), writer: &mcpWriter{c: c}}
+	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("[")) {
+		return fault.New(fault.InvalidJSON, "JSON-RPC batches are not supported. Send each message in a separate request.")
+	}
+	// A message that can't be read gets the SDK's error.
+	_ = json.Unmarshal(body, &m.message)
+	if m.label != "" && !m.own() {
+		if err := m.checkLabel(); err != nil {
+			return err
+		}
+	}
+	switch m.message.Method {
+	case methodCancelled:
+		if err := c.cancelToolCall(m.message.Params.RequestID); err != nil {
+			return err
+		}
+	case methodInitialize:
+		// The ID of a session only tells the calls of one client from those of another.
+		c.W.Header().Set(sessionHeader, rand.Text())
+	}
+	server := m.newServer()
+	r := c.R.Clone(c.Context())
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	r.ContentLength = int64(len(body))
+	mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{
+		Stateless: true,
+		// Only tool calls can take long enough to send anything before the response.
+		JSONResponse:        m.message.Method != methodCallTool,
+		MaxRequestBodyBytes: -1, // readJSON has limited it
+		// A page that uses DNS rebinding has no key, and behind a proxy the host is never local.
+		DisableLocalhostProtection:   true,
+		PropagateRequestCancellation: true,
+	}).ServeHTTP(m.writer, r)
+	m.calling.Wait()
+	return m.writer.finish(m.code)
+}
+
+// own reports whether the path names Turnpike's own tools.
+func (m *mcpCall) own() bool { return m.label == toolservers.OwnLabel }
+
+// checkLabel checks that the path names a server that the key can see.
+func (m *mcpCall) checkLabel() error {
+	ctx, cancel := web.WithStorageTimeout(m.Context())
+	defer cancel()
+	_, err := m.s.ToolServers.Labeled(ctx, m.s.DB, m.Principal.Visibility(), m.label)
+	return err
+}
+
+const mcpInstructions = "Tools of the servers that a Turnpike workspace has registered. Some calls wait until a person approves them."
+
+func (m *mcpCall) newServer() *mcp.Server {
+	server := mcp.NewServer(&mcp.Implementation{Name: "turnpike", Title: "Turnpike", Version: m.s.Version}, &mcp.ServerOptions{
+		Instructions: mcpInstructions,
+		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}},
+	})
+	server.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+			m.calling.Add(1)
+			defer m.calling.Done()
+			switch method {
+			case methodListTools:
+				return m.protocol(m.listTools(m.Context()))
+			case methodCallTool:
+				params, ok := r.GetParams().(*mcp.CallToolParamsRaw)
+				if !ok {
+					return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "missing params"}
+				}
+				session, _ := r.GetSession().(*mcp.ServerSession)
+				return m.protocol(m.callTool(ctx, session, params))
+			}
+			return next(ctx, method, r)
+		}
+	})
+	return server
+}
+
+// protocol converts the error of a message that has no result.
+func (m *mcpCall) protocol(result mcp.Result, err error) (mcp.Result, error) {
+	if err == nil {
+		return result, nil
+	}
+	f := m.Fault(err)
+	m.code = string(f.Code)
+	code := int64(jsonrpc.CodeInternalError)
+	if fault.FamilyOf(f.Code).Status < http.StatusInternalServerError {
+		code = jsonrpc.CodeInvalidParams
+	}
+	return nil, &jsonrpc.Error{Code: code, Message: f.Message}
+}
+
+func (m *mcpCall) listTools(ctx context.Context) (mcp.Result, error) {
+	if m.own() {
+		return m.listOwnTools(), nil
+	}
+	list, err := m.s.ToolServers.Available(ctx, m.Principal.Visibility(), m.label)
+	if err != nil {
+		return nil, err
+	}
+	out := &mcp.ListToolsResult{Tools: []*mcp.Tool{}}
+	for _, t := range list {
+		if !m.Principal.AllowsTool(t.Name()) {
+			continue
+		}
+		tool := *t.Tool
+		if m.label == "" {
+			tool.Name = t.Name()
+		}
+		out.Tools = append(out.Tools, &tool)
+	}
+	return out, nil
+}
+
+// callTool calls a tool. Everything that goes wrong with a tool that exists is a result, so that the model
+// sees it.
+func (m *mcpCall) callTool(sdk context.Context, session *mcp.ServerSession, params *mcp.CallToolParamsRaw) (mcp.Result, error) {
+	// The SDK's context outlives the client, and its values would change requests to other servers.
+	ctx, stop := context.WithCancel(m.Context())
+	defer stop()
+	defer m.s.toolCalls.add(m.callKey(m.message.ID), stop)()
+	if m.own() {
+		return m.callOwnTool(ctx, params)
+	}
+	target, err := m.s.ToolServers.Find(ctx, m.Principal.Visibility(), m.label, params.Name)
+	if err == nil && !m.Principal.AllowsTool(target.Name()) {
+		err = fault.New(fault.NotFound, "Unknown tool %q. List the tools again.", web.Sanitize(params.Name, web.MaxLoggedText))
+	}
+	if err != nil {
+		return nil, err
+	}
+	m.record.Note(func(e *audit.Entry) { e.Model, e.Provider = target.Name(), mcpProvider })
+	arguments := params.Arguments
+	if len(arguments) == 0 {
+		arguments = json.RawMessage("{}")
+	}
+	if err := jsonbody.DecodeLenient(arguments, new(map[string]any)); err != nil {
+		return nil, fault.Invalid("arguments", "arguments must be a JSON object without duplicate names.")
+	}
+	call := toolservers.Call{Target: target, Arguments: arguments, RequestID: m.Call.ID}
+	if token := params.GetProgressToken(); token != nil {
+		call.Progress = func(p *mcp.ProgressNotificationParams) {
+			m.writer.stream()
+			p.ProgressToken = token
+			_ = session.NotifyProgress(sdk, p) // the client may have left
+		}
+	}
+	announce := func(a *toolservers.Approval) { m.announce(sdk, session, params, a) }
+	result, err := m.approveAndRun(ctx, call, announce)
+	if unapproved, ok := errors.AsType[*toolservers.UnapprovedError](err); ok {
+		m.code = "approval_" + string(unapproved.Status)
+		return tools.ErrorResult(unapproved.Error()), nil
+	}
+	if err != nil {
+		f := m.Fault(err)
+		m.code = string(f.Code)
+		return tools.ErrorResult(f.Message), nil
+	}
+	return result, nil
+}
+
+// approveAndRun waits for an approval if the call needs one, and executes it. A call that has waited is
+// authorized again.
+func (m *mcpCall) approveAndRun(ctx context.Context, call toolservers.Call, announce func(*toolservers.Approval)) (*mcp.CallToolResult, error) {
+	if !call.NeedsApproval() {
+		return m.runTool(ctx, call)
+	}
+	release, err := m.s.Agents.AcquireWatcher(m.Principal)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	waiting, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	stopping := fault.New(fault.Overloaded, "The server is stopping. Make the same call again to continue waiting for its approval.")
+	defer context.AfterFunc(m.s.watching, func() { stop(stopping) })()
+	err = m.s.ToolServers.Await(waiting, toolservers.ApprovalRequest{Call: call, Project: m.Project, KeyID: m.Principal.KeyID, KeyHint: m.Principal.KeyHint}, announce)
+	if err != nil {
+		return nil, err
+	}
+	release()
+	if err := m.reauthenticate(); err != nil {
+		return nil, err
+	}
+	if !m.Principal.AllowsTool(call.Name()) {
+		return nil, fault.New(fault.InsufficientScope, "This key may no longer call %s.", call.Name())
+	}
+	return m.runTool(ctx, call)
+}
+
+// announce tells the client that its call waits, so that it doesn't give up.
+func (m *mcpCall) announce(sdk context.Context, session *mcp.ServerSession, params *mcp.CallToolParamsRaw, a *toolservers.Approval) {
+	m.writer.stream()
+	token := params.GetProgressToken()
+	if token == nil {
+		m.writer.comment("waiting for an approval")
+		return
+	}
+	m.announced++
+	_ = session.NotifyProgress(sdk, &mcp.ProgressNotificationParams{ProgressToken: token, Progress: m.announced, // the client may have left
+		Message: "Waiting until a person approves the call: " + m.s.PublicURL + "/dashboard/w/" + a.WorkspaceID + "/" + string(a.Environment) + "/approvals"})
+}
+
+// runTool executes a call within the limits and budgets, and notes its cost.
+func (m *mcpCall) runTool(ctx context.Context, call toolservers.Call) (*mcp.CallToolResult, error) {
+	prepared, err := m.s.ToolServers.Prepare(call)
+	if err != nil {
+		return nil, err
+	}
+	defer prepared.Release()
+	if err := m.createProject(ctx); err != nil {
+		return nil, err
+	}
+	price := call.Server.Price(call.Tool.Name)
+	if err := m.s.Gateway.ReserveToolCall(ctx, m.modelCall(nil), price); err != nil {
+		return nil, err
+	}
+	if call.Mode == accounts.ToolsReal {
+		// The tool may have an effect, so the call is in the log first.
+		if err := m.record.Durable(web.StorageTimeout); err != nil {
+			return nil, err
+		}
+	}
+	start := m.s.Now()
+	result, err := prepared.Run(ctx)
+	failure, failed := errors.AsType[*tools.Failure](err)
+	if err != nil && !failed {
+		return nil, err
+	}
+	m.record.Note(func(e *audit.Entry) {
+		e.Upstream = m.s.Now().Sub(start)
+		switch {
+		case failed && !failure.Unknown, !failed && result.IsError: // it had no effect
+		case m.Principal.Environment == accounts.Test:
+			e.SimulatedCredits = price
+		default:
+			e.Credits = price
+		}
+	})
+	if failed {
+		return nil, toolFault(failure)
+	}
+	return result, nil
+}
+
+// toolFault converts a call without a response.
+func toolFault(f *tools.Failure) error {
+	text := strings.ToUpper(f.Message[:1]) + f.Message[1:] + "."
+	if f.Unknown {
+		text += " The call may have had an effect."
+	}
+	return fault.New(fault.Upstream, "%s", text)
+}
+
+// mcpWriter is the http.ResponseWriter of the SDK. It holds the response back until the request is in the
+// log.
+type mcpWriter struct {
+	c *Call
+
+	mu        sync.Mutex // the SDK writes from other goroutines
+	status    int
+	buf       bytes.Buffer
+	streaming bool
+	err       error // of the log or the client
+}
+
+// Header returns the header of the response.
+func (w *mcpWriter) Header() http.Header { return w.c.W.Header() }
+
+// WriteHeader remembers the status.
+func (w *mcpWriter) WriteHeader(status int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.status == 0 {
+		w.status = status
+	}
+}
+
+// Write writes to the client if the response is streamed, and otherwise keeps the text.
+func (w *mcpWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.write(p)
+}
+
+func (w *mcpWriter) write(p []byte) (int, error) {
+	switch {
+	case w.err != nil:
+		return 0, w.err
+	case !w.streaming:
+		return w.buf.Write(p)
+	}
+	if err := w.c.writeChunks(p); err != nil {
+		w.err = errClientGone
+		return 0, w.err
+	}
+	return len(p), nil
+}
+
+// FlushError sends what was streamed.
+func (w *mcpWriter) FlushError() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.flush()
+}
+
+func (w *mcpWriter) flush() error {
+	if !w.streaming || w.err != nil {
+		return w.err
+	}
+	if err := http.NewResponseController(w.c.W).Flush(); err != nil {
+		w.err = errClientGone
+	}
+	w.c.clearWriteDeadline()
+	return w.err
+}
+
+// stream sends everything immediately from now on. The request must be in the log first.
+func (w *mcpWriter) stream() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.streaming || w.err != nil {
+		return
+	}
+	if w.err = w.c.waitUntilLogged(); w.err != nil {
+		return
+	}
+	w.streaming = true
+	h := w.Header()
+	h.Set("X-Accel-Buffering", "no") // proxies must not buffer events
+	h.Del("Content-Length")
+	w.c.WriteHeader(http.StatusOK)
+	_, _ = w.write(w.buf.Bytes())
+	w.buf.Reset()
+	_ = w.flush()
+}
+
+// comment sends a comment, which keeps the connection open.
+func (w *mcpWriter) comment(text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.streaming {
+		_, _ = w.write([]byte(": " + text + "\n\n"))
+		_ = w.flush()
+	}
+}
+
+// finish settles the log entry and sends the rest of the response.
+func (w *mcpWriter) finish(code string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	defer func() { w.err = errClientGone }() // the response is complete
+	c := w.c
+	if w.err != nil && !c.Started {
+		return w.err // the log can't be written
+	}
+	if w.streaming {
+		c.settle(http.StatusOK, code)
+		return nil
+	}
+	if err := c.Context().Err(); err != nil && w.status == 0 && w.buf.Len() == 0 {
+		return err // the client left
+	}
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	media, _, _ := mime.ParseMediaType(w.Header().Get("Content-Type"))
+	if w.status >= http.StatusBadRequest && media != jsonType {
+		return sdkFault(w.status, w.buf.String())
+	}
+	c.settle(w.status, code)
+	if media == "" {
+		media = jsonType
+	}
+	c.sendLogged(w.status, media, w.buf.Bytes())
+	return nil
+}
+
+// sdkFault converts an error that the SDK reports as text.
+func sdkFault(status int, text string) error {
+	code := fault.Internal
+	switch status {
+	case http.StatusBadRequest:
+		code = fault.InvalidParameter
+	case http.StatusUnsupportedMediaType:
+		code = fault.UnsupportedMediaType
+	}
+	text = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(text), "Bad Request: "))
+	if text == "" {
+		text = http.StatusText(status)
+	}
+	return fault.New(code, "%s.", strings.ToUpper(text[:1])+strings.TrimSuffix(text[1:], "."))
+}
+
+// toolCalls are the tool calls in progress on this node, so that clients can cancel them.
+type toolCalls struct {
+	mu sync.Mutex
+	by map[string]context.CancelFunc
+}
+
+// signalCancelTool cancels a call on the node that makes it. The payload is the call's key.
+const signalCancelTool = "mcp.cancel"
+
+// callKey identifies a call: by the key, the client's session and its ID for the call.
+func (c *Call) callKey(id json.RawMessage) string {
+	return c.Principal.ID() + " " + web.Sanitize(c.R.Header.Get(sessionHeader), web.MaxLoggedText) + " " + web.Sanitize(string(id), web.MaxLoggedText)
+}
+
+func (t *toolCalls) add(key string, cancel context.CancelFunc) (remove func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.by == nil {
+		t.by = map[string]context.CancelFunc{}
+	}
+	if t.by[key] != nil { // two calls of a client without sessions have the same ID
+		return func() {}
+	}
+	t.by[key] = cancel
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.by, key)
+	}
+}
+
+// cancel cancels a call if this node makes it.
+func (t *toolCalls) cancel(key string) { t.stop(key) }
+
+func (t *toolCalls) stop(key string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	cancel := t.by[key]
+	if cancel != nil {
+		cancel()
+	}
+	return cancel != nil
+}
+
+// cancelToolCall cancels a call of the client on any node. Without a session, it may be another client's call.
+func (c *Call) cancelToolCall(id json.RawMessage) error {
+	if c.R.Header.Get(sessionHeader) == "" || len(id) == 0 {
+		return nil
+	}
+	key := c.callKey(id)
+	if c.s.toolCalls.stop(key) {
+		return nil
+	}
+	ctx, cancel := web.WithStorageTimeout(c.Context())
+	defer cancel()
+	return c.s.DB.Write(ctx, func(tx *db.Tx) error {
+		tx.Signal(signalCancelTool, key)
+		return nil
+	})
+}

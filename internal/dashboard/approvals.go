@@ -1,0 +1,81 @@
+package dashboard
+
+import (
+	"cmp"
+
+	"turnpike/internal/agents"
+	"turnpike/internal/agents/toolservers"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/ids"
+	"turnpike/internal/web"
+)
+
+// maxPendingShown is how many waiting calls the page shows.
+const maxPendingShown = 50
+
+// pendingToolCalls returns the newest calls of MCP clients that need a decision.
+func (req *request) pendingToolCalls(limit int) ([]*toolservers.Approval, error) {
+	found, err := req.s.ToolServers.Approvals(req.Context(), req.s.DB, req.principal.Visibility(), toolservers.Pending, db.Page{Limit: limit})
+	if err != nil {
+		return nil, err
+	}
+	return found.Rows, nil
+}
+
+type approvalRow struct {
+	*toolservers.Approval
+	State   toolservers.ApprovalStatus
+	Decider string // a person's name
+	Refused bool   // its form was rejected and is shown again
+}
+
+// Exactly returns the arguments with every character visible.
+func (a approvalRow) Exactly() string { return escapeInvisible(a.Arguments) }
+
+// Indented returns them with line breaks, or an empty string if that is the same.
+func (a approvalRow) Indented() string {
+	if s := escapeInvisible(showJSON(a.Arguments)); s != a.Exactly() {
+		return s
+	}
+	return ""
+}
+
+type approvalsData struct {
+	Pending []approvalRow
+	Rows    []approvalRow
+	Next    pager
+}
+
+func approvalsPage(req *request) (*view, error) {
+	pending, err := req.pendingToolCalls(maxPendingShown)
+	if err != nil {
+		return nil, err
+	}
+	page := req.page(ids.Approval)
+	found, err := req.s.ToolServers.Approvals(req.Context(), req.s.DB, req.principal.Visibility(), "", page)
+	if err != nil {
+		return nil, err
+	}
+	names, err := req.peopleNames(web.Map(found.Rows, func(a *toolservers.Approval) string { return a.DecidedBy })...)
+	if err != nil {
+		return nil, err
+	}
+	row := func(a *toolservers.Approval) approvalRow {
+		return approvalRow{Approval: a, State: a.Status(req.now()), Decider: cmp.Or(names[a.DecidedBy], a.DecidedBy), Refused: req.problem != nil && req.id() == a.ID}
+	}
+	d := approvalsData{Pending: web.Map(pending, row), Rows: web.Map(found.Rows, row), Next: req.pager(page, found.More, func() string { return found.Cursor })}
+	return &view{template: "approvals", title: "Approvals", data: d, live: true}, nil
+}
+
+// decideToolCall approves or denies a call of an MCP client with the arguments that the person saw.
+func decideToolCall(req *request) (*view, error) {
+	decision := req.form("decision")
+	if decision != agents.Approve && decision != agents.Deny {
+		return nil, fault.Invalid("decision", "Approve or deny the call.")
+	}
+	d := toolservers.Decision{ApprovalID: req.id(), Approve: decision == agents.Approve, Reason: req.form("reason"), Hash: req.form("arguments_hash")}
+	return req.save(req.to("approvals"), "The call is "+decisionVerbs[decision]+".", func(tx *db.Tx) error {
+		return req.s.ToolServers.Decide(req.Context(), tx, req.actor(), req.principal.Visibility(), d)
+	})
+}

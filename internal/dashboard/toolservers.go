@@ -1,0 +1,243 @@
+package dashboard
+
+import (
+	"slices"
+	"strings"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/agents/tools"
+	"turnpike/internal/agents/toolservers"
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/ids"
+)
+
+type toolServersData struct {
+	Servers []*toolservers.Server
+	Next    pager
+	Waiting int // calls that need a decision
+	MCP     string
+}
+
+func toolServersPage(req *request) (*view, error) {
+	page := req.page(ids.ToolServer)
+	found, err := req.s.ToolServers.List(req.Context(), req.s.DB, req.principal.Visibility(), page)
+	if err != nil {
+		return nil, err
+	}
+	waiting, err := req.pendingToolCalls(waitingShown)
+	if err != nil {
+		return nil, err
+	}
+	d := toolServersData{Servers: found.Rows, Next: req.pager(page, found.More, func() string { return found.Cursor }), Waiting: len(waiting), MCP: req.s.PublicURL + "/mcp"}
+	return &view{template: "tools", title: "Tool servers", data: d, live: true}, nil
+}
+
+type toolServerForm struct {
+	Server   *toolservers.Server
+	Approval string // always, never or lists
+	Tools    string // the allowed tools, one in each line
+}
+
+// Seen returns the fingerprint of the server.
+func (f toolServerForm) Seen() string { return toolServerFingerprint(f.Server) }
+
+func toolServerFingerprint(s *toolservers.Server) string {
+	return fingerprint(s.Label, s.URL, s.Description, s.Approval.Rule(), s.AllowedTools, s.TimeoutSeconds, s.ApprovalSeconds)
+}
+
+func newToolServerForm(s *toolservers.Server) toolServerForm {
+	return toolServerForm{s, s.Approval.Rule(), strings.Join(s.AllowedTools, "\n")}
+}
+
+func newToolServerPage(*request) (*view, error) {
+	s := &toolservers.Server{Approval: tools.ApproveAlways, TimeoutSeconds: tools.DefaultTimeout, ApprovalSeconds: toolservers.DefaultApprovalSeconds}
+	return &view{template: "tool_new", title: "New tool server", data: newToolServerForm(s)}, nil
+}
+
+// readToolServer returns the change that the form makes.
+func (req *request) readToolServer() (toolservers.Change, error) {
+	c := toolservers.Change{}
+	headers, err := parseHeaders(req.form("headers"))
+	if err != nil {
+		return c, err
+	}
+	c.Headers, c.SetHeaders = headers, len(headers) > 0 || req.form("remove_headers") != ""
+	timeout, err := req.formNumber("timeout_seconds")
+	if err != nil {
+		return c, err
+	}
+	wait, err := req.formNumber("approval_timeout_seconds")
+	if err != nil {
+		return c, err
+	}
+	approval := req.form("require_approval")
+	c.Apply = func(s *toolservers.Server) {
+		s.Label, s.URL, s.Description = req.form("label"), req.form("url"), req.form("description")
+		if s.AllowedTools = strings.Fields(req.form("allowed_tools")); len(s.AllowedTools) == 0 {
+			s.AllowedTools = nil
+		}
+		if approval != s.Approval.Rule() {
+			s.Approval = tools.ApprovalRule(approval)
+		}
+		s.TimeoutSeconds, s.ApprovalSeconds = 0, 0
+		if timeout != nil {
+			s.TimeoutSeconds = *timeout
+		}
+		if wait != nil {
+			s.ApprovalSeconds = *wait
+		}
+	}
+	return c, nil
+}
+
+// parseHeaders reads one header in each line, such as Authorization: Bearer ….
+func parseHeaders(text string) (map[string]string, error) {
+	headers := map[string]string{}
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(line, ":")
+		if !ok {
+			return nil, fault.Invalid("headers", "Enter one header in each line, as in Authorization: Bearer ….")
+		}
+		headers[strings.TrimSpace(name)] = strings.TrimSpace(value)
+	}
+	return headers, nil
+}
+
+func createToolServer(req *request) (*view, error) {
+	c, err := req.readToolServer()
+	if err != nil {
+		return nil, err
+	}
+	s := &toolservers.Server{Tenant: req.workspace.In(req.env), Prices: map[string]credits.Micro{}}
+	c.Apply(s)
+	if err := req.write(func(tx *db.Tx) error { return req.s.ToolServers.Create(req.Context(), tx, req.actor(), s, c.Headers) }); err != nil {
+		return nil, err
+	}
+	notice := "Tool server registered."
+	if err := req.s.ToolServers.Refresh(req.Context(), s); err != nil || s.Problem != "" {
+		notice = "Tool server registered. Its tools were not read."
+	}
+	return req.redirect(req.to("tools/"+s.ID), flash{Notice: notice})
+}
+
+func (req *request) toolServer() (*toolservers.Server, error) {
+	return req.s.ToolServers.Get(req.Context(), req.s.DB, req.principal.Visibility(), req.id())
+}
+
+type toolServerData struct {
+	Server    *toolservers.Server
+	Approval  string
+	Tools     []serverTool
+	Simulated bool
+	MCP       string
+}
+
+type serverTool struct {
+	*toolservers.Target
+	Price credits.Micro
+}
+
+// Needs reports whether a call needs an approval.
+func (t serverTool) Needs() bool { return t.NeedsApproval() }
+
+// Destructive reports whether the server says that the tool destroys something.
+func (t serverTool) Destructive() bool {
+	hints := t.Tool.Annotations
+	return hints != nil && hints.DestructiveHint != nil && *hints.DestructiveHint
+}
+
+func showToolServer(req *request, s *toolservers.Server) (*view, error) {
+	list, mode, err := req.s.ToolServers.Known(req.Context(), s)
+	if err != nil {
+		return nil, err
+	}
+	d := toolServerData{Server: s, Approval: s.Approval.Rule(), Simulated: mode == accounts.ToolsSimulated, MCP: req.s.PublicURL + "/mcp/" + s.Label}
+	for _, t := range list {
+		d.Tools = append(d.Tools, serverTool{t, s.Price(t.Tool.Name)})
+	}
+	return &view{template: "tool", title: s.Label, data: d}, nil
+}
+
+func editToolServerPage(_ *request, s *toolservers.Server) (*view, error) {
+	return &view{template: "tool_edit", title: "Change tool server", data: newToolServerForm(s)}, nil
+}
+
+// changeToolServer changes the server in the path and redirects to its page.
+func (req *request) changeToolServer(notice string, change func(s *toolservers.Server) (toolservers.Change, error)) (*view, error) {
+	return req.save(req.to("tools/"+req.id()), notice, func(tx *db.Tx) error {
+		s, err := req.s.ToolServers.GetLocked(req.Context(), tx, req.principal.Visibility(), req.id())
+		if err != nil {
+			return err
+		}
+		c, err := change(s)
+		if err != nil {
+			return err
+		}
+		return req.s.ToolServers.Update(req.Context(), tx, req.actor(), s, c)
+	})
+}
+
+func editToolServer(req *request) (*view, error) {
+	return req.changeToolServer("Tool server saved.", func(s *toolservers.Server) (toolservers.Change, error) {
+		c, err := req.readToolServer()
+		if err != nil {
+			return c, err
+		}
+		changed := *s
+		c.Apply(&changed)
+		return c, req.checkEditConflict(toolServerFingerprint(s), toolServerFingerprint(&changed))
+	})
+}
+
+// setTools sets the approval and the price of each tool.
+func setTools(req *request) (*view, error) {
+	return req.changeToolServer("Tools saved.", func(s *toolservers.Server) (toolservers.Change, error) {
+		prices := map[string]credits.Micro{}
+		var always, never []string
+		for _, name := range req.R.PostForm["tool"] {
+			price, err := req.formCredits("price_" + name)
+			if err != nil {
+				return toolservers.Change{}, err
+			}
+			if price != nil && *price > 0 {
+				prices[name] = *price
+			}
+			if slices.Contains(req.R.PostForm["approval"], name) {
+				always = append(always, name)
+			} else {
+				never = append(never, name)
+			}
+		}
+		return toolservers.Change{Apply: func(s *toolservers.Server) { s.Prices, s.Approval = prices, tools.ApproveTools(always, never) }}, nil
+	})
+}
+
+func refreshToolServer(req *request) (*view, error) {
+	s, err := req.toolServer()
+	if err != nil {
+		return nil, err
+	}
+	if err := req.s.ToolServers.Refresh(req.Context(), s); err != nil {
+		return nil, err
+	}
+	notice := "Tools read."
+	if s.Problem != "" {
+		notice = "The tools could not be read."
+	}
+	return req.redirect(req.to("tools/"+s.ID), flash{Notice: notice})
+}
+
+func deleteToolServer(req *request) (*view, error) {
+	return req.save(req.to("tools"), "Tool server deleted.", func(tx *db.Tx) error {
+		s, err := req.s.ToolServers.GetLocked(req.Context(), tx, req.principal.Visibility(), req.id())
+		if err != nil {
+			return err
+		}
+		return req.s.ToolServers.Delete(req.Context(), tx, req.actor(), s)
+	})
+}

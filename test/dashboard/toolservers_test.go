@@ -1,0 +1,96 @@
+package dashboard_test
+
+import (
+	"context"
+	"html"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/dashboard"
+	"turnpike/test/harness"
+)
+
+// mcpRequest returns a message of an MCP client that calls a tool.
+func mcpRequest(key, tool, arguments string) harness.Request {
+	return harness.Request{Method: "POST", Path: "/mcp", Key: key, Header: http.Header{"Accept": {"application/json, text/event-stream"}},
+		Body: `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + tool + `","arguments":` + arguments + `}}`}
+}
+
+// follow opens the page that an action redirects to.
+func (b *browser) follow(t testing.TB, a *response) *response {
+	t.Helper()
+	return b.get(t, a.redirectsTo(t, dashboard.Home+"*"))
+}
+
+func TestToolServerIsRegisteredAndItsCallsAreApproved(t *testing.T) {
+	t.Parallel()
+	var called atomic.Int32
+	upstream := mcp.NewServer(&mcp.Implementation{Name: "shop", Version: "1"}, nil)
+	for _, name := range []string{"pay", "look"} {
+		upstream.AddTool(&mcp.Tool{Name: name, Description: "It is " + name + script, InputSchema: map[string]any{"type": "object"}}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			called.Add(1)
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "done " + name}}}, nil
+		})
+	}
+	shop := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return upstream }, nil))
+	t.Cleanup(shop.Close)
+	cfg := harness.Config(t, "sqlite")
+	cfg.Agents.AllowHTTP, cfg.Agents.TestToolsDefault = true, "real"
+	cfg.Agents.AllowCIDRs = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	o := newJobClient(t, harness.Start(t, cfg, harness.NewClock()))
+
+	o.get(t, o.in(accounts.Test, "tools")).shows(t, "No test tool servers yet")
+	form := url.Values{"label": {"shop"}, "url": {shop.URL}, "headers": {"Authorization: Bearer secret-of-shop"}, "require_approval": {"always"}, "description": {script},
+		"timeout_seconds": {"30"}, "approval_timeout_seconds": {"600"}}
+	o.post(t, o.in(accounts.Test, "tools/new"), url.Values{"label": {"a b"}, "url": {shop.URL}}).rejects(t, 400, "label")
+	page := o.follow(t, o.post(t, o.in(accounts.Test, "tools/new"), form))
+	page.shows(t, "Tool server registered.", "shop__look", "shop__pay", "every call").hides(t, "secret-of-shop").harmless(t)
+	server := page.find(t, `<dt>ID</dt><dd><code>([^<]+)</code>`)
+	path := o.in(accounts.Test, "tools/"+server)
+	o.get(t, o.in(accounts.Test, "tools")).shows(t, "shop").harmless(t)
+
+	// Set the approval and the price of each tool.
+	o.follow(t, o.post(t, path+"/tools", url.Values{"tool": {"look", "pay"}, "approval": {"pay"}, "price_pay": {"2.5"}, "price_look": {""}})).shows(t, "Tools saved.", `value="2.5"`, "by tool")
+	if body := string(o.s.Do(t, mcpRequest(o.key, "shop__look", `{}`)).Body); !strings.Contains(body, "done look") {
+		t.Errorf("got %s, want a call without an approval", body)
+	}
+	done := make(chan string, 1)
+	go func() { done <- string(o.s.Do(t, mcpRequest(o.key, "shop__pay", `{"to":"\u202emoc"}`)).Body) }()
+	approvals := o.in(accounts.Test, "approvals")
+	o.s.Eventually(t, func() bool {
+		return strings.Contains(o.get(t, approvals).body, "Approve call of <code>shop__pay</code>?")
+	})
+	o.get(t, o.in(accounts.Test, "tools")).shows(t, "1 call waits")
+	page = o.get(t, approvals)
+	if shown := html.UnescapeString(page.find(t, `<pre class="words" id="arguments-[^"]+">([^<]+)</pre>`)); shown != `{"to":"\u202emoc"}` {
+		t.Errorf("the arguments are shown as %s", shown)
+	}
+	action, hash := page.find(t, `action="([^"]+/approvals/[^"]+)"`), page.find(t, `name="arguments_hash" value="([0-9a-f]{64})"`)
+	o.post(t, action, url.Values{"decision": {"approve"}, "arguments_hash": {strings.Repeat("0", 64)}}).rejects(t, 409, "Reload")
+	o.post(t, action, url.Values{"decision": {"maybe"}, "arguments_hash": {hash}}).rejects(t, 400, "Approve or deny")
+	if called.Load() != 1 {
+		t.Fatal("nobody has approved it")
+	}
+	o.post(t, action, url.Values{"decision": {"approve"}, "arguments_hash": {hash}, "reason": {"fine" + script}}).redirectsTo(t, approvals)
+	if got := <-done; !strings.Contains(got, "done pay") || called.Load() != 2 {
+		t.Errorf("got %s after %d calls, want the result of pay", got, called.Load())
+	}
+	o.get(t, approvals).shows(t, "No calls wait", "approved and made", "The owner").harmless(t)
+	if acts := o.loggedActions(t, action[strings.LastIndex(action, "/")+1:]); !slices.Equal(acts, []string{"tool_call.approved " + o.person.ID}) {
+		t.Errorf("the admin log has %v", acts)
+	}
+
+	o.follow(t, o.post(t, path+"/edit", url.Values{"label": {"store"}, "url": {shop.URL}, "require_approval": {"lists"}, "timeout_seconds": {"5"}, "approval_timeout_seconds": {"60"}})).
+		shows(t, "Tool server saved.", "store__pay", "5 seconds")
+	o.follow(t, o.post(t, path+"/refresh", nil)).shows(t, "Tools read.")
+	o.follow(t, o.post(t, path+"/delete", nil)).shows(t, "Tool server deleted.", "No test tool servers yet")
+}
