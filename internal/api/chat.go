@@ -5,8 +5,12 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
+	"unicode"
 
 	"turnpike/internal/gateway"
+	"turnpike/internal/keyring"
+	"turnpike/internal/web"
 )
 
 func createChatCompletion(c *Call) error {
@@ -48,6 +52,26 @@ func createEmbeddings(c *Call) error {
 
 func (c *Call) nameModel(r *gateway.Response) {
 	c.successHeaders = append(c.successHeaders, header{"Service-Model", r.Model}, header{"Service-Provider", r.Provider})
+	if len(r.Ignored) > 0 {
+		c.successHeaders = append(c.successHeaders, header{"Service-Ignored-Fields", ignoredFields(r.Ignored)})
+	}
+}
+
+// maxIgnoredFields limits the header, because clients choose the names.
+const maxIgnoredFields = 32
+
+// ignoredFields returns the value of the header that lists fields without effect.
+func ignoredFields(names []string) string {
+	var list []string
+	for _, name := range names[:min(len(names), maxIgnoredFields)] {
+		list = append(list, strings.Map(func(r rune) rune {
+			if r == ',' || r == ' ' || r > unicode.MaxASCII {
+				return '_'
+			}
+			return r
+		}, keyring.Mask(web.Sanitize(name, 64))))
+	}
+	return strings.Join(list, ", ")
 }
 
 // sendModelResponse responds to a model request that isn't streamed.

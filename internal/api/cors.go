@@ -11,7 +11,7 @@ import (
 )
 
 // exposedHeaders are the response headers that scripts in a browser may read.
-const exposedHeaders = "X-Request-Id, Request-Id, Service-Model, Service-Provider, Service-Credits, Retry-After, Retry-After-Ms, X-Should-Retry, Idempotent-Replayed, " +
+const exposedHeaders = "X-Request-Id, Request-Id, Service-Model, Service-Provider, Service-Credits, Service-Ignored-Fields, Service-Warning, Retry-After, Retry-After-Ms, X-Should-Retry, Idempotent-Replayed, " +
 	"X-Ratelimit-Limit-Requests, X-Ratelimit-Remaining-Requests, X-Ratelimit-Reset-Requests, X-Ratelimit-Limit-Tokens, X-Ratelimit-Remaining-Tokens, X-Ratelimit-Reset-Tokens"
 
 func isPreflight(r *http.Request) bool {

@@ -101,6 +101,8 @@ type Response struct {
 	Native   bool // Body or Stream is in the format of the Responses API
 
 	ContentType string // of Body; JSON if empty
+	// Ignored are the fields of the request that had no effect.
+	Ignored []string
 }
 
 // Chat makes a chat completion.
@@ -199,7 +201,7 @@ func (g *snapshot) run(ctx context.Context, c Call, r *request, targets []target
 		a.settleFailure(err)
 		return nil, err
 	}
-	out := &Response{Model: a.target.offer.ID, Provider: a.target.provider.Name(), Native: resp.Native, ContentType: resp.ContentType}
+	out := &Response{Model: a.target.offer.ID, Provider: a.target.provider.Name(), Native: resp.Native, ContentType: resp.ContentType, Ignored: resp.Ignored}
 	if s, ok := resp.Stream.(*startedStream); ok {
 		streaming = true
 		out.Stream = newStream(s, a)

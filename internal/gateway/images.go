@@ -138,7 +138,7 @@ func (g *Gateway) Images(ctx context.Context, c Call, in ImageInput) (*Response,
 		if images, err = t.provider.(providers.ImageGenerator).Images(ctx, &providers.ImageRequest{Model: t.offer.Upstream, Body: r.body, Sources: in.Sources, Mask: in.Mask}); err != nil {
 			return nil, err
 		}
-		return &providers.Response{Usage: images.Usage}, nil
+		return &providers.Response{Usage: images.Usage, Ignored: images.Ignored}, nil
 	})
 	if err != nil {
 		return nil, nil, err

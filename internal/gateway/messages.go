@@ -100,6 +100,7 @@ func (m *messageCall) send(ctx context.Context, t target, stream bool, maxOutput
 	if err != nil {
 		return nil, m.translateError(err)
 	}
+	resp.Ignored = m.translated.Ignored(resp.Ignored)
 	if resp.Stream != nil {
 		resp.Stream = m.translated.NewStream(m.options.ID, t.offer.ID, resp.Stream)
 		return resp, nil

@@ -43,7 +43,11 @@ func (g *Gateway) Responses(ctx context.Context, c Call, in *responses.Request) 
 		if err := in.Translate(); err != nil {
 			return nil, err
 		}
-		return t.provider.(providers.ChatCompleter).Chat(ctx, &providers.ChatRequest{Model: t.offer.Upstream, ID: t.offer.ID, Body: in.Chat, Stream: r.stream, MaxOutput: maxOutput, BeforeWait: c.BeforeWait})
+		resp, err := t.provider.(providers.ChatCompleter).Chat(ctx, &providers.ChatRequest{Model: t.offer.Upstream, ID: t.offer.ID, Body: in.Chat, Stream: r.stream, MaxOutput: maxOutput, BeforeWait: c.BeforeWait})
+		if err == nil {
+			resp.Ignored = in.Ignored(resp.Ignored)
+		}
+		return resp, err
 	})
 }
 

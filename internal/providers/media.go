@@ -68,6 +68,8 @@ type Upload struct {
 type ImageResult struct {
 	Images []Image
 	Usage  Usage // Images is always set, tokens if the provider counts them
+	// Ignored are the fields of the request that the provider's format can't express.
+	Ignored []string
 }
 
 // Image is an image file.

@@ -94,6 +94,8 @@ type Response struct {
 	Native  bool // Body or Stream is in the format of the Responses API
 
 	ContentType string // of Body; JSON if empty
+	// Ignored are the fields of the request that the provider's format can't express.
+	Ignored []string
 }
 
 // Stream is a streamed response. Next returns io.EOF after the last chunk, and calls

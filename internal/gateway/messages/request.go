@@ -33,6 +33,7 @@ type request struct {
 	OutputFormat  *outputFormat            `json:"output_format"` // of the beta before output_config
 	Metadata      *metadata                `json:"metadata"`
 	Stream        bool                     `json:"stream"`
+	Extra         jsontext.Value           `json:",embed"` // all other fields
 }
 
 // Names returns the fields that a translation reads.
@@ -72,6 +73,7 @@ type Request struct {
 	version string
 	chat    openai.ChatRequest
 	thinks  bool // the client asked for thinking, so it can read it
+	ignored []string
 	origins []origin
 }
 
@@ -103,7 +105,23 @@ func decode(body []byte, version string, needsLimit bool) (*Request, error) {
 	if m := in.Metadata; m != nil && m.UserID != nil {
 		r.chat.User = shortUser(*m.UserID)
 	}
+	if isSet(in.TopK) {
+		r.ignored = append(r.ignored, "top_k")
+	}
+	r.ignored = append(r.ignored, openai.UnknownFields(in.Extra)...)
 	return r, nil
+}
+
+func isSet(v jsontext.Value) bool { return len(v) > 0 && v.Kind() != jsontext.KindNull }
+
+// Ignored returns the fields of the request that had no effect: those that aren't translated, and
+// those that the provider of the chat completion ignored.
+func (r *Request) Ignored(chat []string) []string {
+	out := slices.Clone(r.ignored)
+	for _, name := range chat {
+		out = append(out, r.FieldName(name))
+	}
+	return out
 }
 
 // CheckMaxTokens checks the limit of the output, which the API requires.
@@ -135,7 +153,7 @@ func (r *Request) setSampling(in *request) error {
 		name  string
 		value *float64
 		set   bool
-	}{{"temperature", in.Temperature, in.Temperature != nil}, {"top_p", in.TopP, in.TopP != nil}, {"top_k", nil, len(in.TopK) > 0 && in.TopK.Kind() != jsontext.KindNull}} {
+	}{{"temperature", in.Temperature, in.Temperature != nil}, {"top_p", in.TopP, in.TopP != nil}, {"top_k", nil, isSet(in.TopK)}} {
 		if field.set && r.version == withoutSampling {
 			return fault.Invalid(field.name, "%s does not exist in the version %s of the API. Omit it, or send anthropic-version: %s.", field.name, r.version, Versions[0])
 		}

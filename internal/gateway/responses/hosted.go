@@ -109,3 +109,19 @@ func (r *Request) Warning(native bool) string {
 	}
 	return ""
 }
+
+// Ignored returns the fields of a translated request that had no effect: those that chat completions
+// don't have, and those that the provider ignored.
+func (r *Request) Ignored(chat []string) (out []string) {
+	in := r.in
+	if in.MaxToolCalls != nil {
+		out = append(out, "max_tool_calls")
+	}
+	if in.Truncation != nil && *in.Truncation != "disabled" {
+		out = append(out, "truncation")
+	}
+	for _, name := range chat {
+		out = append(out, r.fieldName(name))
+	}
+	return out
+}

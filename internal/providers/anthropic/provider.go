@@ -80,7 +80,7 @@ func (p *Provider) Chat(ctx context.Context, req *providers.ChatRequest) (*provi
 			s.Close()
 			return nil, err
 		}
-		return &providers.Response{Stream: s}, nil
+		return &providers.Response{Stream: s, Ignored: info.ignored}, nil
 	}
 	text, err := wire.ReadAll(resp)
 	if err != nil {

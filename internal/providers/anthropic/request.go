@@ -60,6 +60,7 @@ type requestInfo struct {
 	bytes        int    // size of the request, to estimate its tokens
 	answerTool   string // tool whose input is the response; "" for none
 	includeUsage bool
+	ignored      []string // fields of the request
 }
 
 type builder struct {
@@ -99,6 +100,7 @@ func translate(req *providers.ChatRequest) ([]byte, requestInfo, error) {
 		}
 	}
 	b.setUser()
+	b.noteIgnored()
 	body, err := json.Marshal(&b.out, wire.Lenient)
 	if err != nil {
 		return nil, requestInfo{}, fault.New(fault.InvalidJSON, "The body is nested too deeply.").Because(err)
@@ -239,6 +241,18 @@ func (b *builder) setUser() {
 		id = digest(id)
 	}
 	b.out.Metadata = &metadata{UserID: id}
+}
+
+// noteIgnored lists the fields that the Messages API can't express.
+func (b *builder) noteIgnored() {
+	names := []string{"seed", "presence_penalty", "frequency_penalty", "verbosity", "prompt_cache_key", "service_tier"}
+	if b.out.Temperature == nil {
+		names = append(names, "temperature")
+	}
+	if b.out.TopP == nil {
+		names = append(names, "top_p")
+	}
+	b.info.ignored = b.in.IgnoredFields(names...)
 }
 
 func (b *builder) instruct(text string) {

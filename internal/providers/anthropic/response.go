@@ -137,7 +137,7 @@ func (p *Provider) completion(body []byte, info requestInfo, head openai.Head) (
 	}
 	counted.estimateInput(info)
 	completion := head.Completion([]openai.Choice{choice}, wire.ChatUsage(counted.total(), counted.Details.Thinking))
-	return &providers.Response{Body: openai.Encode(completion), Usage: counted.total()}, nil
+	return &providers.Response{Body: openai.Encode(completion), Usage: counted.total(), Ignored: info.ignored}, nil
 }
 
 // choice collects the blocks of a response and counts their bytes. If the input

@@ -65,7 +65,7 @@ func (p *Provider) Embeddings(ctx context.Context, model string, body []byte) (*
 		used.Estimated = used.Estimated || !counted
 	}
 	out, err := openai.EncodeEmbeddings(model, vectors, in.EncodingFormat, used.InputTokens)
-	return &providers.Response{Body: out, Usage: used}, err
+	return &providers.Response{Body: out, Usage: used, Ignored: openai.UnknownFields(body, "model", "input", "dimensions", "encoding_format")}, err
 }
 
 func (p *Provider) embed(ctx context.Context, model string, texts []string, dimensions *int64) (*embedResponse, error) {

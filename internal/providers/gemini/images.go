@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"turnpike/internal/fault"
+	"turnpike/internal/openai"
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/wire"
 )
@@ -36,6 +37,14 @@ type imageConfig struct {
 // Images generates or edits images. If a filter blocks some of them, they are
 // missing in the response. If it blocks all, the request fails.
 func (p *Provider) Images(ctx context.Context, req *providers.ImageRequest) (*providers.ImageResult, error) {
+	result, err := p.images(ctx, req)
+	if err == nil {
+		result.Ignored = openai.UnknownFields(req.Body, "model", "prompt", "n", "size", "response_format", "image", "mask")
+	}
+	return result, err
+}
+
+func (p *Provider) images(ctx context.Context, req *providers.ImageRequest) (*providers.ImageResult, error) {
 	in, err := readImages(req)
 	if err != nil {
 		return nil, err

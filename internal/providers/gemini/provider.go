@@ -79,7 +79,7 @@ func (p *Provider) Chat(ctx context.Context, req *providers.ChatRequest) (*provi
 	}
 	head := head{openai.Head{ID: p.newID("chatcmpl-"), Created: p.now().Unix(), Model: req.Model}, p.newID}
 	if req.Stream {
-		return &providers.Response{Stream: newStream(wire.NewEvents(resp, req.BeforeWait), head, call, p.key)}, nil
+		return &providers.Response{Stream: newStream(wire.NewEvents(resp, req.BeforeWait), head, call, p.key), Ignored: call.ignored}, nil
 	}
 	body, err := wire.ReadAll(resp)
 	if err != nil {

@@ -3,6 +3,7 @@ package gemini
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -83,6 +84,7 @@ type call struct {
 	includeUsage bool
 	answerTool   string // function whose arguments are the response; "" for none
 	oneCall      bool   // the client accepts at most one tool call
+	ignored      []string
 }
 
 type builder struct {
@@ -114,7 +116,7 @@ func translate(req *providers.ChatRequest) (*call, error) {
 			return nil, err
 		}
 	}
-	c := &call{includeUsage: in.IncludeUsage(), oneCall: in.OneCallAtATime()}
+	c := &call{includeUsage: in.IncludeUsage(), oneCall: in.OneCallAtATime(), ignored: b.ignored()}
 	if !b.model.jsonWithTools() {
 		if c.answerTool, err = b.replaceFormat(); err != nil {
 			return nil, err
@@ -128,6 +130,19 @@ func translate(req *providers.ChatRequest) (*call, error) {
 		return nil, fmt.Errorf("gemini: encode request: %w", err)
 	}
 	return c, nil
+}
+
+// ignored lists the fields that Gemini's format can't express.
+func (b *builder) ignored() []string {
+	names := []string{"verbosity", "user", "safety_identifier", "prompt_cache_key", "service_tier"}
+	c := &b.out.GenerationConfig
+	for name, value := range map[string]*float64{"temperature": c.Temperature, "top_p": c.TopP, "presence_penalty": c.PresencePenalty, "frequency_penalty": c.FrequencyPenalty} {
+		if value == nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return b.in.IgnoredFields(names...)
 }
 
 // promptTokens estimates the tokens of the prompt by Google's numbers: four characters are a token,

@@ -75,7 +75,7 @@ func (h head) completion(body []byte, call *call, key string) (*providers.Respon
 	default:
 		return nil, wire.ProtocolFailure("a response without candidates")
 	}
-	return &providers.Response{Body: openai.Encode(h.Completion(choices, wire.ChatUsage(count.usage(), count.reasoning()))), Usage: count.usage()}, nil
+	return &providers.Response{Body: openai.Encode(h.Completion(choices, wire.ChatUsage(count.usage(), count.reasoning()))), Usage: count.usage(), Ignored: call.ignored}, nil
 }
 
 // choice collects the parts of a candidate. If the arguments of a function are
