@@ -11,6 +11,7 @@ import (
 
 	"turnpike/internal/fault"
 	"turnpike/internal/gateway"
+	"turnpike/internal/jsonbody"
 	"turnpike/internal/media"
 	"turnpike/internal/providers"
 )
@@ -26,7 +27,7 @@ func createImage(c *Call) error {
 	if err != nil {
 		return err
 	}
-	return c.images(body, nil, nil)
+	return c.images(body, gateway.ImageInput{})
 }
 
 func editImage(c *Call) error {
@@ -35,9 +36,6 @@ func editImage(c *Call) error {
 	}
 	f, err := c.readForm()
 	if err != nil {
-		return err
-	}
-	if err := f.onlyFiles("image", "mask"); err != nil {
 		return err
 	}
 	sources := f.files["image"]
@@ -62,19 +60,39 @@ func editImage(c *Call) error {
 	if err != nil {
 		return err
 	}
-	return c.images(body, sources, mask)
+	if err := checkFileNames(f.files); err != nil {
+		return err
+	}
+	delete(f.files, "image")
+	delete(f.files, "mask")
+	return c.images(body, gateway.ImageInput{Sources: sources, Mask: mask, Files: f.files})
+}
+
+// checkFileNames rejects files in the place of other fields, and other spellings of the names.
+func checkFileNames(files map[string][]providers.Upload) error {
+	names := map[string]string{}
+	for name := range files {
+		if _, isField := providers.ImageNames[name]; isField && name != "image" && name != "mask" {
+			return fault.Invalid(name, "%s must be a string. Send it without a filename.", name)
+		}
+		names[name] = ""
+	}
+	body, err := json.Marshal(names)
+	if err != nil {
+		return err
+	}
+	return jsonbody.CheckNames("", body, providers.ImageNames)
 }
 
 func isImage(u providers.Upload) bool {
 	return slices.Contains([]string{"image/png", "image/jpeg", "image/gif", "image/webp"}, u.ContentType)
 }
 
-func (c *Call) images(body []byte, sources []providers.Upload, mask *providers.Upload) error {
-	params, err := gateway.ParseImageRequest(body, len(sources))
+func (c *Call) images(body []byte, input gateway.ImageInput) error {
+	params, err := gateway.ParseImageRequest(body, input.Count())
 	if err != nil {
 		return err
 	}
-	input := gateway.ImageInput{Sources: sources, Mask: mask}
 	var links []string
 	if params.AsURL {
 		input.Store = func(ctx context.Context, made *providers.ImageResult) (err error) {

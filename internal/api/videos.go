@@ -2,16 +2,16 @@ package api
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"net/http"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/fault"
+	"turnpike/internal/jsonbody"
 	"turnpike/internal/media"
 	"turnpike/internal/providers"
-	"turnpike/internal/web"
 )
 
 // videoRequest has OpenAI's format. OpenAI's clients send seconds as a string; a
@@ -23,6 +23,30 @@ type videoRequest struct {
 	Size           string            `json:"size"`
 	InputReference *videoReference   `json:"input_reference"`
 	Metadata       map[string]string `json:"metadata"`
+
+	N         jsontext.Value `json:"n"` // of other servers, which would multiply the price
+	NSeconds  jsontext.Value `json:"n_seconds"`
+	NVariants jsontext.Value `json:"n_variants"`
+
+	Extra map[string]jsontext.Value `json:",embed"` // for the provider
+}
+
+// checkNumbers rejects fields that multiply the price.
+func (in *videoRequest) checkNumbers() error {
+	for name, value := range map[string]jsontext.Value{"n": in.N, "n_seconds": in.NSeconds, "n_variants": in.NVariants} {
+		if len(value) > 0 && value.Kind() != jsontext.KindNull {
+			return fault.Param(fault.UnknownParameter, name, "Unknown field %q. Each request creates one video; set its duration with seconds.", name)
+		}
+	}
+	return nil
+}
+
+func extraFields(in map[string]jsontext.Value) map[string]json.RawMessage {
+	out := map[string]json.RawMessage{}
+	for name, value := range in {
+		out[name] = json.RawMessage(value)
+	}
+	return out
 }
 
 type videoReference struct {
@@ -36,11 +60,17 @@ func createVideo(c *Call) error {
 		return c.createVideoFromForm()
 	}
 	var in videoRequest
-	body, err := c.readModelRequest(&in)
+	body, err := c.readModelBody()
 	if err != nil {
 		return err
 	}
-	order := media.VideoRequest{Model: in.Model, Prompt: in.Prompt, Size: in.Size, Metadata: in.Metadata}
+	if err := jsonbody.DecodeForwarded(body, &in, providers.VideoNames); err != nil {
+		return err
+	}
+	if err := in.checkNumbers(); err != nil {
+		return err
+	}
+	order := media.VideoRequest{Model: in.Model, Prompt: in.Prompt, Size: in.Size, Metadata: in.Metadata, Extra: extraFields(in.Extra)}
 	if order.Seconds, err = parseSeconds(in.Seconds); err != nil {
 		return err
 	}
@@ -101,16 +131,18 @@ func (c *Call) createVideoFromForm() error {
 		switch {
 		case name == "input_reference":
 			return fault.Invalid(name, "input_reference must be a file with a filename. With curl, use -F input_reference=@start.png.")
-		case !videoFields[name]:
-			return fault.Param(fault.UnknownParameter, web.Sanitize(name, 64), "Unknown field %q. Allowed fields: model, prompt, seconds, size, input_reference, metadata.", web.Sanitize(name, 64))
 		case len(list) > 1:
 			return fault.Invalid(name, "%s can be given only once.", name)
 		}
 	}
+	extra, err := f.videoExtra()
+	if err != nil {
+		return err
+	}
 	if err := f.onlyFiles("input_reference"); err != nil {
 		return err
 	}
-	order := media.VideoRequest{Model: f.text("model"), Prompt: f.text("prompt"), Seconds: f.text("seconds"), Size: f.text("size")}
+	order := media.VideoRequest{Model: f.text("model"), Prompt: f.text("prompt"), Seconds: f.text("seconds"), Size: f.text("size"), Extra: extra}
 	if text := f.text("metadata"); text != "" {
 		if err := json.Unmarshal([]byte(text), &order.Metadata); err != nil {
 			return fault.Invalid("metadata", "metadata must be a JSON object of strings.").Because(err)
@@ -124,6 +156,30 @@ func (c *Call) createVideoFromForm() error {
 		return err
 	}
 	return c.createJob(identity, func() (*media.Draft, error) { return c.s.Media.DraftVideo(c.requester(), order) })
+}
+
+// videoExtra returns the values that Turnpike doesn't know, after a check of the names.
+func (f *form) videoExtra() (map[string]json.RawMessage, error) {
+	body, err := f.asJSON()
+	if err != nil {
+		return nil, err
+	}
+	if err := jsonbody.CheckNames("", body, providers.VideoNames); err != nil {
+		return nil, err
+	}
+	var in videoRequest
+	for name, value := range map[string]*jsontext.Value{"n": &in.N, "n_seconds": &in.NSeconds, "n_variants": &in.NVariants} {
+		if f.values[name] != nil {
+			*value = jsontext.Value("0")
+		}
+	}
+	extra := map[string]json.RawMessage{}
+	for name, list := range f.values {
+		if quoted, err := jsontext.AppendQuote(nil, list[0]); !videoFields[name] && err == nil {
+			extra[name] = json.RawMessage(quoted)
+		}
+	}
+	return extra, in.checkNumbers()
 }
 
 // reference returns the reference image, which is a file or an object.

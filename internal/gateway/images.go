@@ -110,13 +110,24 @@ type ImageInput struct {
 	// Sources are images to edit, where the optional Mask allows it.
 	Sources []providers.Upload
 	Mask    *providers.Upload
+	// Files are other files of the form, which only providers with OpenAI's API get.
+	Files map[string][]providers.Upload
 	// Store, if set, stores the images. If it fails, the call fails and costs nothing.
 	Store func(ctx context.Context, images *providers.ImageResult) error
 }
 
+// Count returns the number of images and other files.
+func (in *ImageInput) Count() int {
+	n := len(in.Sources)
+	for _, list := range in.Files {
+		n += len(list)
+	}
+	return n
+}
+
 // Images generates images, or edits the sources if there are any.
 func (g *Gateway) Images(ctx context.Context, c Call, in ImageInput) (*Response, *providers.ImageResult, error) {
-	params, err := ParseImageRequest(c.Body, len(in.Sources))
+	params, err := ParseImageRequest(c.Body, in.Count())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -135,7 +146,7 @@ func (g *Gateway) Images(ctx context.Context, c Call, in ImageInput) (*Response,
 	}
 	response, err := s.run(ctx, c, r, targets, func(ctx context.Context, t target, _ int64) (*providers.Response, error) {
 		var err error
-		if images, err = t.provider.(providers.ImageGenerator).Images(ctx, &providers.ImageRequest{Model: t.offer.Upstream, Body: r.body, Sources: in.Sources, Mask: in.Mask}); err != nil {
+		if images, err = t.provider.(providers.ImageGenerator).Images(ctx, &providers.ImageRequest{Model: t.offer.Upstream, Body: r.body, Sources: in.Sources, Mask: in.Mask, Files: in.Files}); err != nil {
 			return nil, err
 		}
 		return &providers.Response{Usage: images.Usage, Ignored: images.Ignored}, nil

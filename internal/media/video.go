@@ -29,6 +29,8 @@ type VideoRequest struct {
 	Metadata map[string]string
 	// Source is an image or a video to start from, or nil.
 	Source *providers.Upload
+	// Extra are fields that Turnpike doesn't know.
+	Extra map[string]json.RawMessage
 }
 
 const (
@@ -60,11 +62,13 @@ type videoInput struct {
 	// Source is the file to start from.
 	Source     *outputFile `json:"source,omitzero"`
 	SourceName string      `json:"source_name,omitzero"`
+	// Extra are fields for the provider.
+	Extra map[string]json.RawMessage `json:"extra,omitempty"`
 }
 
 // DraftVideo validates a request for a video.
 func (s *Service) DraftVideo(from Caller, in VideoRequest) (*Draft, error) {
-	v := videoInput{Prompt: in.Prompt, Seconds: defaultSeconds, Size: defaultSize}
+	v := videoInput{Prompt: in.Prompt, Seconds: defaultSeconds, Size: defaultSize, Extra: in.Extra}
 	switch {
 	case strings.TrimSpace(in.Prompt) == "":
 		return nil, fault.Missing("prompt", "prompt is required. Describe what the video shows.")
@@ -120,7 +124,7 @@ func (s *Service) startVideo(ctx context.Context, j *Job, t *task) *result {
 	if err := json.Unmarshal(j.Input, &in); err != nil {
 		return failedResult(t, err)
 	}
-	req := providers.VideoRequest{Prompt: in.Prompt, Seconds: in.Seconds, Size: in.Size, Key: j.ID}
+	req := providers.VideoRequest{Prompt: in.Prompt, Seconds: in.Seconds, Size: in.Size, Extra: in.Extra, Key: j.ID}
 	if in.Source != nil {
 		data, err := s.readSource(ctx, j, in.Source)
 		if err != nil {

@@ -2,6 +2,7 @@ package providers
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"strings"
 
@@ -26,6 +27,8 @@ type ImageRequest struct {
 	// Sources are the images to edit, and Mask says where. Both are empty for a new image.
 	Sources []Upload
 	Mask    *Upload
+	// Files are other files of the form, by their fields.
+	Files map[string][]Upload
 }
 
 // MaxImages is OpenAI's limit for the images of a request.
@@ -121,6 +124,8 @@ type VideoRequest struct {
 	Seconds int
 	Size    string // such as 1280x720
 	Source  *Upload
+	// Extra are other fields of the request, which only providers with OpenAI's API get.
+	Extra map[string]json.RawMessage
 	// Key identifies the render, for providers that start it only once per key.
 	Key string
 }

@@ -18,6 +18,12 @@ var (
 	ImageNames = jsonbody.NewNames(`model models prompt n size stream response_format output_format output_compression partial_images
 		image image[] mask`, nil)
 
+	// VideoNames are also the fields of a multipart form. A provider must not get the numbers, which
+	// other servers than OpenAI's multiply the price by.
+	VideoNames = jsonbody.NewNames("model prompt seconds size metadata n n_seconds n_variants", jsonbody.Names{
+		"input_reference": jsonbody.NewNames("image_url file_id", nil),
+	})
+
 	SpeechNames = jsonbody.NewNames("model models input instructions response_format stream_format speed", jsonbody.Names{
 		"voice": jsonbody.NewNames("id", nil),
 	})

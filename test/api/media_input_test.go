@@ -86,7 +86,8 @@ func TestInvalidMediaRequestsAreRejected(t *testing.T) {
 			{videos, with(videoBody("p"), "input_reference", map[string]any{"image_url": "https://example.com/a.png"}), "invalid_parameter", "input_reference"},
 			{videos, with(videoBody("p"), "input_reference", map[string]any{"image_url": "data:image/png;base64,!"}), "invalid_parameter", "input_reference"},
 			{videos, with(videoBody("p"), "input_reference", map[string]any{"image_url": "data:image/png;base64,aGVsbG8="}), "invalid_parameter", "input_reference"},
-			{videos, with(videoBody("p"), "colour", "red"), "unknown_parameter", "colour"},
+			{videos, with(videoBody("p"), "n", 4), "unknown_parameter", "n"},
+			{videos, with(videoBody("p"), "Size", "1280x720"), "unknown_parameter", "Size"},
 
 			{renders, map[string]any{"voice": "alloy"}, "missing_parameter", "input"},
 			{renders, speechBody(""), "missing_parameter", "input"},
@@ -147,7 +148,7 @@ func TestInvalidMediaFormsAreRejected(t *testing.T) {
 			{videos, nil, "prompt"},
 			{videos, []formPart{text("model", "film")}, "prompt"},
 			{videos, []formPart{text("prompt", "p"), text("prompt", "q")}, "prompt"},
-			{videos, []formPart{text("prompt", "p"), text("colour", "red")}, "colour"},
+			{videos, []formPart{text("prompt", "p"), text("n_variants", "4")}, "n_variants"},
 			{videos, []formPart{text("prompt", "p"), text("metadata", "[]")}, "metadata"},
 			{videos, []formPart{text("prompt", "p"), text("seconds", "x")}, "seconds"},
 			{videos, []formPart{text("prompt", "p"), file("input_reference", "no picture")}, "input_reference"},

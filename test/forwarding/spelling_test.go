@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"turnpike/internal/gateway/messages"
 	"turnpike/internal/jsonbody"
 	"turnpike/internal/providers"
 	"turnpike/test/chaos/program"
@@ -80,7 +81,10 @@ func start(t *testing.T) *server {
 type response struct {
 	status int
 	body   string
-	Error  struct{ Code, Param, Message string }
+	Error  struct {
+		Code, Param, Message string
+		Details              struct{ Code, Param string } // in Anthropic's format
+	}
 }
 
 func (s *server) post(t *testing.T, path, contentType string, body []byte) *response {
@@ -102,6 +106,9 @@ func (s *server) post(t *testing.T, path, contentType string, body []byte) *resp
 	}
 	out := &response{status: res.StatusCode, body: string(text)}
 	_ = json.Unmarshal(text, out)
+	if d := out.Error.Details; strings.HasPrefix(path, "/v1/messages") {
+		out.Error.Code, out.Error.Param = d.Code, d.Param
+	}
 	return out
 }
 
@@ -132,14 +139,16 @@ type endpoint struct {
 	body  string // without the closing bracket
 	names jsonbody.Names
 	want  order // at the provider
+	drops bool  // it doesn't pass on fields that it doesn't know
 }
 
 var endpoints = []endpoint{
-	{"/v1/chat/completions", `{"model":"small","messages":[{"role":"user","content":"Hi"}],"n":2,"max_tokens":50`, providers.ChatNames, order{Model: "small-1", N: 2, MaxTokens: 50}},
-	{"/v1/embeddings", `{"model":"embed","input":"Hi"`, providers.EmbeddingNames, order{Model: "embed-1"}},
-	{"/v1/images/generations", `{"model":"paint","prompt":"A dog","n":2,"size":"256x256"`, providers.ImageNames, order{Model: "paint-1", N: 2, Size: "256x256"}},
-	{"/v1/audio/speech", `{"model":"say","input":"Hi","voice":"alloy"`, providers.SpeechNames, order{Model: "say-1"}},
-	{"/v1/responses", `{"model":"small","input":"Hi","max_output_tokens":50`, responseNames, order{Model: "small-1"}},
+	{"/v1/chat/completions", `{"model":"small","messages":[{"role":"user","content":"Hi"}],"n":2,"max_tokens":50`, providers.ChatNames, order{Model: "small-1", N: 2, MaxTokens: 50}, false},
+	{"/v1/embeddings", `{"model":"embed","input":"Hi"`, providers.EmbeddingNames, order{Model: "embed-1"}, false},
+	{"/v1/images/generations", `{"model":"paint","prompt":"A dog","n":2,"size":"256x256"`, providers.ImageNames, order{Model: "paint-1", N: 2, Size: "256x256"}, false},
+	{"/v1/audio/speech", `{"model":"say","input":"Hi","voice":"alloy"`, providers.SpeechNames, order{Model: "say-1"}, false},
+	{"/v1/responses", `{"model":"small","input":"Hi","max_output_tokens":50`, responseNames, order{Model: "small-1"}, false},
+	{"/v1/messages", `{"model":"small","messages":[{"role":"user","content":"Hi"}],"max_tokens":50`, messages.Names(), order{Model: "small-1", MaxTokens: 50}, true},
 }
 
 // responseNames are those of a response and, of a chat, those that a response
@@ -161,7 +170,7 @@ func TestProviderNeverGetsAnotherSpellingOfAField(t *testing.T) {
 			if r.status != 200 || len(got) != 1 {
 				t.Fatalf("the plain request: %d %s, and the provider got %d", r.status, r.body, len(got))
 			}
-			if o := got[0]; o.Model != e.want.Model || o.N != e.want.N || o.Size != e.want.Size || o.MaxTokens != e.want.MaxTokens || !strings.Contains(o.body, `"Other":1`) {
+			if o := got[0]; o.Model != e.want.Model || o.N != e.want.N || o.Size != e.want.Size || o.MaxTokens != e.want.MaxTokens || strings.Contains(o.body, `"Other":1`) == e.drops {
 				t.Errorf("the provider got %+v, want %+v", o, e.want)
 			}
 			for _, v := range variants(e.names) {
@@ -218,6 +227,30 @@ func (s *server) forms(t *testing.T) {
 			kind, body := edit(other + "=9")
 			s.refused(t, "/v1/images/edits", content{kind, body}, "unknown_parameter", other)
 		}
+	}
+	var form bytes.Buffer
+	parts := multipart.NewWriter(&form)
+	for _, name := range []string{"image", "markup"} {
+		part, _ := parts.CreateFormFile(name, name+".png")
+		_, _ = part.Write(pixelFile())
+	}
+	_ = parts.WriteField("model", "paint")
+	_ = parts.WriteField("prompt", "A dog")
+	_ = parts.Close()
+	if r, got := s.post(t, "/v1/images/edits", parts.FormDataContentType(), form.Bytes()), s.upstream.orders(); r.status != 200 || len(got) != 1 || !strings.Contains(got[0].body, `name="markup"; filename="markup.png"`) {
+		t.Errorf("with another file: %d %s, and the provider got %.300v", r.status, r.body, got)
+	}
+	for name, code := range map[string]string{"n": "invalid_parameter", "Image": "unknown_parameter"} {
+		var form bytes.Buffer
+		parts := multipart.NewWriter(&form)
+		for _, name := range []string{"image", name} {
+			part, _ := parts.CreateFormFile(name, "a.png")
+			_, _ = part.Write(pixelFile())
+		}
+		_ = parts.WriteField("model", "paint")
+		_ = parts.WriteField("prompt", "A dog")
+		_ = parts.Close()
+		s.refused(t, "/v1/images/edits", content{parts.FormDataContentType(), form.Bytes()}, code, name)
 	}
 	kind, body = edit("Model[]=large")
 	s.refused(t, "/v1/images/edits", content{kind, body}, "unknown_parameter", "Model")

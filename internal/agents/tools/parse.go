@@ -53,9 +53,21 @@ type mcpInput struct {
 	ServerLabel    string            `json:"server_label"`
 	ServerURL      string            `json:"server_url"`
 	Headers        map[string]string `json:"headers"`
-	AllowedTools   *[]string         `json:"allowed_tools"`
+	AllowedTools   jsontext.Value    `json:"allowed_tools"`
 	TimeoutSeconds *int64            `json:"timeout_seconds"`
 	Approval       *Approval         `json:"require_approval"`
+
+	// OpenAI's clients send these. The model gets all tools at once, so loading is never deferred.
+	Authorization string `json:"authorization"`
+	Description   string `json:"server_description"`
+	ConnectorID   string `json:"connector_id"`
+	DeferLoading  *bool  `json:"defer_loading"`
+}
+
+// toolFilter is allowed_tools as an object.
+type toolFilter struct {
+	ToolNames *[]string `json:"tool_names"`
+	ReadOnly  *bool     `json:"read_only"`
 }
 
 var methods = []string{"POST", "GET", "PUT", "PATCH", "DELETE"}
@@ -158,15 +170,44 @@ func (x *Executor) parseMCP(at string, raw json.RawMessage) (*Spec, map[string]s
 	if err := jsonbody.DecodeStrict(raw, &in); err != nil {
 		return nil, nil, prefixParam(at, err)
 	}
-	spec := &Spec{Type: MCP, ServerLabel: in.ServerLabel, ServerURL: in.ServerURL}
+	if in.ConnectorID != "" {
+		return nil, nil, fault.Invalid(at+".connector_id", "%s.connector_id names a connector that only OpenAI can call. Use server_url.", at)
+	}
+	spec := &Spec{Type: MCP, ServerLabel: in.ServerLabel, ServerURL: in.ServerURL, Description: in.Description}
 	headers, err := checkHeaders(at+".headers", MCP, in.Headers)
+	if err == nil && in.Authorization != "" {
+		headers, err = in.authorize(at+".authorization", headers)
+	}
 	return spec, headers, cmp.Or(
+		checkDescription(at+".server_description", in.Description),
 		checkName(at+".server_label", in.ServerLabel),
 		x.checkURL(at+".server_url", in.ServerURL),
 		spec.setAllowed(at+".allowed_tools", in.AllowedTools),
 		spec.setTimeout(at, in.TimeoutSeconds),
 		spec.setApproval(at, in.Approval, always),
 		err)
+}
+
+// authorize adds the token of OpenAI's field to the headers.
+func (in *mcpInput) authorize(param string, headers map[string]string) (map[string]string, error) {
+	const name = "Authorization"
+	switch {
+	case headers[name] != "":
+		return nil, fault.Invalid(param, "%s and the header Authorization exclude each other. Send one of them.", param)
+	case !validHeaderValue(in.Authorization):
+		return nil, fault.Invalid(param, "%s must be a token of at most %d bytes without line breaks or control characters.", param, maxHeaderBytes)
+	case headers == nil:
+		headers = map[string]string{}
+	}
+	headers[name] = "Bearer " + in.Authorization
+	return headers, nil
+}
+
+func checkDescription(param, text string) error {
+	if len(text) > maxDescription {
+		return fault.Invalid(param, "%s must have at most %d bytes.", param, maxDescription)
+	}
+	return nil
 }
 
 func (s *Spec) setMethod(at string, method *string) error {
@@ -184,8 +225,8 @@ func (s *Spec) describe(at string, parameters jsontext.Value) error {
 	if err := checkName(at+".name", s.Name); err != nil {
 		return err
 	}
-	if len(s.Description) > maxDescription {
-		return fault.Invalid(at+".description", "%s.description must have at most %d bytes.", at, maxDescription)
+	if err := checkDescription(at+".description", s.Description); err != nil {
+		return err
 	}
 	if len(parameters) == 0 || parameters.Kind() == 'n' {
 		s.Parameters = noParameters
@@ -240,12 +281,30 @@ func checkParameters(param string, schema json.RawMessage) error {
 	return nil
 }
 
-func (s *Spec) setAllowed(param string, allowed *[]string) error {
-	if allowed == nil {
+// setAllowed reads allowed_tools: an array of names, or an object with them.
+func (s *Spec) setAllowed(param string, value jsontext.Value) error {
+	var names []string
+	switch value.Kind() {
+	case jsontext.KindInvalid, jsontext.KindNull:
 		return nil
+	case jsontext.KindBeginObject:
+		var filter toolFilter
+		if err := jsonbody.DecodeStrict(value, &filter); err != nil {
+			return prefixParam(param, err)
+		}
+		if filter.ReadOnly != nil && *filter.ReadOnly {
+			return fault.Invalid(param+".read_only", "%s.read_only is not supported. Name the tools in tool_names.", param)
+		}
+		if filter.ToolNames == nil {
+			return nil
+		}
+		names, param = *filter.ToolNames, param+".tool_names"
+	default:
+		if json.Unmarshal(value, &names) != nil {
+			return fault.Invalid(param, "%s must be an array of strings, or an object with tool_names.", param)
+		}
 	}
-	s.AllowedTools = *allowed
-	names := *allowed
+	s.AllowedTools = names
 	if len(names) == 0 || len(names) > maxTools {
 		return fault.Invalid(param, "%s must have 1 to %d tool names. Omit it to allow all tools.", param, maxTools)
 	}

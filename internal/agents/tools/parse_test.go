@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -76,6 +77,12 @@ func TestParseErrorsNameTheField(t *testing.T) {
 		{mcp(`,"allowed_tools":[]`), "invalid_parameter", "tools[0].allowed_tools", "Omit it"},
 		{mcp(`,"allowed_tools":[""]`), "invalid_parameter", "tools[0].allowed_tools[0]", "1 to 256"},
 		{mcp(`,"allowed_tools":"a"`), "invalid_parameter", "tools[0].allowed_tools", "an array"},
+		{mcp(`,"allowed_tools":{"tool_names":[]}`), "invalid_parameter", "tools[0].allowed_tools.tool_names", "Omit it"},
+		{mcp(`,"allowed_tools":{"read_only":true}`), "invalid_parameter", "tools[0].allowed_tools.read_only", "tool_names"},
+		{mcp(`,"allowed_tools":{"names":["a"]}`), "unknown_parameter", "tools[0].allowed_tools.names", "Unknown field"},
+		{mcp(`,"connector_id":"connector_dropbox"`), "invalid_parameter", "tools[0].connector_id", "server_url"},
+		{mcp(`,"authorization":"` + secret + `","headers":{"authorization":"x"}`), "invalid_parameter", "tools[0].authorization", "exclude each other"},
+		{mcp(`,"authorization":"` + secret + `\n"`), "invalid_parameter", "tools[0].authorization", "line breaks"},
 		{mcp(`,"require_approval":7`), "invalid_parameter", "tools[0].require_approval", "always"},
 		{mcp(`,"require_approval":{"sometimes":{}}`), "invalid_parameter", "tools[0].require_approval", "object such as"},
 		{mcp(`,"require_approval":{"always":{"tool_names":["a"]},"never":{"tool_names":["a"]}}`), "invalid_parameter", "tools[0].require_approval", "both"},
@@ -121,15 +128,15 @@ func TestHeadersAreNotPartOfSpecs(t *testing.T) {
 		`{"type":"http","name":"post","url":"https://example.com/"}`,
 		`{"type":"mcp","server_label":"docs","server_url":"https://example.com/mcp","headers":{"X-Key":"two"},"allowed_tools":["a"],"require_approval":{"never":{"tool_names":["a"]},"always":{"tool_names":["b"]}}}`,
 		`{"type":"mcp","server_label":"more","server_url":"https://example.com/mcp","require_approval":"never"}`,
-		`{"type":"mcp","server_label":"most","server_url":"https://example.com/mcp"}`)
-	if want := (Secrets{"get": {"Authorization": "Bearer one"}, "docs": {"X-Key": "two"}}); !reflect.DeepEqual(secrets, want) {
+		`{"type":"mcp","server_label":"most","server_url":"https://example.com/mcp","authorization":"three","server_description":"Tickets.","defer_loading":true,"allowed_tools":{"tool_names":["c"],"read_only":false}}`)
+	if want := (Secrets{"get": {"Authorization": "Bearer one"}, "docs": {"X-Key": "two"}, "most": {"Authorization": "Bearer three"}}); !reflect.DeepEqual(secrets, want) {
 		t.Errorf("secrets: %v", secrets)
 	}
 	stored, err := json.Marshal(specs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, secret := range []string{"Bearer", "two", "headers", "Authorization"} {
+	for _, secret := range []string{"Bearer", "two", "three", "headers", "Authorization"} {
 		if strings.Contains(string(stored), secret) {
 			t.Errorf("what is stored has %q: %s", secret, stored)
 		}
@@ -137,6 +144,9 @@ func TestHeadersAreNotPartOfSpecs(t *testing.T) {
 	var again []Spec
 	if err := json.Unmarshal(stored, &again); err != nil || !reflect.DeepEqual(again, specs) {
 		t.Errorf("read back: %v\n%+v\n%+v", err, again, specs)
+	}
+	if s := specs[6]; s.Description != "Tickets." || !slices.Equal(s.AllowedTools, []string{"c"}) {
+		t.Errorf("OpenAI's fields: %+v", s)
 	}
 	if s := specs[3]; s.Method != "POST" || s.TimeoutSeconds != 30 || s.Idempotent || string(s.Parameters) != string(noParameters) {
 		t.Errorf("defaults: %+v", s)

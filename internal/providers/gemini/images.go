@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"maps"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -40,6 +42,7 @@ func (p *Provider) Images(ctx context.Context, req *providers.ImageRequest) (*pr
 	result, err := p.images(ctx, req)
 	if err == nil {
 		result.Ignored = openai.UnknownFields(req.Body, "model", "prompt", "n", "size", "response_format", "image", "mask")
+		result.Ignored = append(result.Ignored, slices.Sorted(maps.Keys(req.Files))...)
 	}
 	return result, err
 }

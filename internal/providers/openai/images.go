@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -74,6 +76,15 @@ func editForm(o *object, req *providers.ImageRequest) *wire.Form {
 	}
 	if req.Mask != nil {
 		form.File("mask", "mask", req.Mask)
+	}
+	for _, name := range slices.Sorted(maps.Keys(req.Files)) {
+		list, field := req.Files[name], name
+		if len(list) > 1 {
+			field += "[]"
+		}
+		for i := range list {
+			form.File(field, fmt.Sprintf("%s-%d", name, i+1), &list[i])
+		}
 	}
 	return form
 }

@@ -3,8 +3,10 @@ package openai
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -63,6 +65,10 @@ func startCall(req *providers.VideoRequest) wire.Call {
 	}
 	if req.Size != "" {
 		set("size", req.Size)
+	}
+	for _, name := range slices.Sorted(maps.Keys(req.Extra)) {
+		o.set(name, string(req.Extra[name]))
+		form.Field(name, text(jsontext.Value(req.Extra[name])))
 	}
 	if req.Source == nil {
 		call.Body = o.bytes()

@@ -2,6 +2,7 @@ package openai_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,15 @@ import (
 	"turnpike/internal/providers/wire"
 	"turnpike/test/fakes/upstreams"
 )
+
+func TestOtherFieldsOfVideosAreForwarded(t *testing.T) {
+	t.Parallel()
+	upstream, p := start(t)
+	_, _ = p.StartVideo(t.Context(), &providers.VideoRequest{Model: "sora-2", Prompt: "x", Extra: map[string]json.RawMessage{"style": json.RawMessage(`{"a":1}`)}}) // the fake rejects it
+	if got := string(upstream.Requests()[0].Body); got != `{"model":"sora-2","prompt":"x","style":{"a":1}}` {
+		t.Errorf("got %s", got)
+	}
+}
 
 func TestVideoIsRendered(t *testing.T) {
 	t.Parallel()
