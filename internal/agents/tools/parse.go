@@ -304,6 +304,10 @@ func (s *Spec) setAllowed(param string, value jsontext.Value) error {
 			return fault.Invalid(param, "%s must be an array of strings, or an object with tool_names.", param)
 		}
 	}
+	return s.setAllowedNames(param, names)
+}
+
+func (s *Spec) setAllowedNames(param string, names []string) error {
 	s.AllowedTools = names
 	if len(names) == 0 || len(names) > maxTools {
 		return fault.Invalid(param, "%s must have 1 to %d tool names. Omit it to allow all tools.", param, maxTools)

@@ -26,7 +26,7 @@ func checkAllowed(names []string) error {
 	if names == nil {
 		return nil
 	}
-	return (&Spec{}).setAllowed("allowed_tools", &names)
+	return (&Spec{}).setAllowedNames("allowed_tools", names)
 }
 
 // ListedName returns the name under which clients see a tool of an MCP server: label__tool.
