@@ -28,6 +28,8 @@ const (
 	FilesCreate           Scope = "files:create"
 	FilesRead             Scope = "files:read"
 	TranscriptionsCreate  Scope = "audio.transcriptions:create"
+	BatchesCreate         Scope = "batches:create"
+	BatchesRead           Scope = "batches:read"
 	AgentRunsCreate       Scope = "agents.runs:create"
 	AgentRunsRead         Scope = "agents.runs:read"
 	AgentRunsApprove      Scope = "agents.runs:approve"
@@ -54,7 +56,7 @@ const wildcard = "*"
 
 var registry = []Scope{
 	ModelsRead, ChatCompletionsCreate, ResponsesCreate, MessagesCreate, EmbeddingsCreate, ImagesCreate, ImagesRead,
-	VideosCreate, VideosRead, VoiceCreate, VoiceRead, TranscriptionsCreate, FilesCreate, FilesRead, AgentRunsCreate, AgentRunsRead, AgentRunsApprove,
+	VideosCreate, VideosRead, VoiceCreate, VoiceRead, TranscriptionsCreate, FilesCreate, FilesRead, BatchesCreate, BatchesRead, AgentRunsCreate, AgentRunsRead, AgentRunsApprove,
 	WebhooksRead, WebhooksWrite, EventsRead, EventsReplay, ScopedTokensCreate, KeysRead, KeysWrite,
 	ProjectsRead, ProjectsWrite, UsageRead, AuditRead, BillingRead, BillingWrite,
 	MCPToolsCall, ToolServersRead, ToolServersWrite,

@@ -207,7 +207,12 @@ func (c *Call) errorJSON(f *fault.Error) []byte { return ErrorJSONFor(c.R, f, c.
 
 // ErrorJSONFor returns the body of an error response in the format of the request's API.
 func ErrorJSONFor(r *http.Request, f *fault.Error, requestID, publicURL string) []byte {
-	if usesAnthropicFormat(r) {
+	return ErrorJSON(usesAnthropicFormat(r), f, requestID, publicURL)
+}
+
+// ErrorJSON returns the body of an error response in Anthropic's or OpenAI's format.
+func ErrorJSON(anthropic bool, f *fault.Error, requestID, publicURL string) []byte {
+	if anthropic {
 		return anthropicErrorJSON(f, requestID, publicURL)
 	}
 	return openAIErrorJSON(f, requestID, publicURL)

@@ -295,7 +295,7 @@ func (r *bodyReader) Read(p []byte) (int, error) {
 // keyScanner looks for leaked keys in what it reads.
 type keyScanner struct {
 	from  io.Reader
-	tail  []byte // the end of what was read, where a key may begin
+	tail  []byte // the end of the text so far, where a key may begin
 	found []byte // the keys, separated by newlines
 }
 

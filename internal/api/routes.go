@@ -46,6 +46,7 @@ func modelRoutes() []Route {
 		{"POST", "/v1/audio/transcriptions", access.TranscriptionsCreate, createTranscription},
 		{"POST", "/v1/audio/translations", access.TranscriptionsCreate, createTranslation},
 		{"POST", "/v1/voice/renders", access.VoiceCreate, createJobOf((*media.Service).DraftVoice)},
+		{"POST", "/v1/batches", access.BatchesCreate, createBatch},
 		{"POST", "/v1/agents/runs", access.AgentRunsCreate, createRun},
 	}
 }
@@ -90,6 +91,10 @@ func resourceRoutes() []Route {
 		{"GET", "/v1/files/{id}", access.FilesRead, read(getFile)},
 		{"GET", "/v1/files/{id}/content", access.FilesRead, getFileContent},
 		{"DELETE", "/v1/files/{id}", access.FilesCreate, act(deleteFile)},
+
+		{"GET", "/v1/batches", access.BatchesRead, read(listBatches)},
+		{"GET", "/v1/batches/{id}", access.BatchesRead, read(getBatch)},
+		{"POST", "/v1/batches/{id}/cancel", access.BatchesCreate, act(cancelBatch)},
 
 		{"GET", "/v1/agents/runs", access.AgentRunsRead, read(listRuns)},
 		{"GET", "/v1/agents/runs/{id}", access.AgentRunsRead, read(getRun)},
@@ -163,6 +168,7 @@ var pathIDs = map[string]web.PathID{
 	"/v1/videos":         {Prefix: media.Video.Prefix(), Kind: media.Video.Noun()},
 	"/v1/voice/renders":  {Prefix: media.Voice.Prefix(), Kind: media.Voice.Noun()},
 	"/v1/files":          {Prefix: ids.File, Kind: "file"},
+	"/v1/batches":        {Prefix: ids.Batch, Kind: "batch"},
 	responsesPath:        {Prefix: ids.Response, Kind: "response"},
 	"/v1/conversations":  {Prefix: ids.Conversation, Kind: "conversation"},
 	"/v1/agents/runs":    {Prefix: ids.Run, Kind: "agent run"},

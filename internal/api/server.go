@@ -18,6 +18,7 @@ import (
 	"turnpike/internal/agents/toolservers"
 	"turnpike/internal/apifiles"
 	"turnpike/internal/audit"
+	"turnpike/internal/batches"
 	"turnpike/internal/connlimit"
 	"turnpike/internal/conversations"
 	"turnpike/internal/db"
@@ -56,6 +57,7 @@ type Deps struct {
 
 	Conversations *conversations.Store
 	APIFiles      *apifiles.Store
+	Batches       *batches.Service
 	Now           func() time.Time
 
 	PublicURL string

@@ -15,12 +15,14 @@ import (
 	"turnpike/internal/api"
 	"turnpike/internal/apifiles"
 	"turnpike/internal/audit"
+	"turnpike/internal/batches"
 	"turnpike/internal/certificates"
 	"turnpike/internal/config"
 	"turnpike/internal/conversations"
 	"turnpike/internal/dashboard"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
+	"turnpike/internal/fault"
 	"turnpike/internal/files"
 	"turnpike/internal/gateway"
 	"turnpike/internal/idempotency"
@@ -65,6 +67,7 @@ type components struct {
 	tunnels       *tunnel.Hub
 	gateway       *gateway.Gateway
 	media         *media.Service
+	batches       *batches.Service
 	agents        *agents.Service
 	toolServers   *toolservers.Service
 	leaks         *leaks.Service
@@ -178,6 +181,9 @@ func (i *instance) buildEngines(ctx context.Context) (err error) {
 	i.media = media.New(media.Options{DB: d, Files: i.files, Gateway: i.gateway, Settler: i.settler, Publisher: i.events, Node: i.node.ID,
 		PerLane: m.PerWorkspace, Slots: m.Concurrency, Deadline: m.Deadline, PollEvery: m.PollInterval, Now: i.now})
 
+	i.batches = batches.New(batches.Options{DB: d, Ring: ring, Files: i.apiFiles, Content: i.files, Gateway: i.gateway, Log: i.log, Settler: i.settler, Publisher: i.events,
+		Node: i.node.ID, PerLane: i.cfg.Batches.PerWorkspace, Slots: i.cfg.Batches.Concurrency, Limits: i.batchLimits, RenderError: i.renderBatchError, Now: i.now})
+
 	c := i.cfg.Agents
 	guard := safehttp.New(safehttp.Policy{AllowCIDRs: c.AllowCIDRs, AllowHTTP: c.AllowHTTP})
 	i.toolServers = toolservers.New(toolservers.Options{DB: d, Ring: ring, Guard: guard, Version: i.version, Now: i.now,
@@ -192,6 +198,15 @@ func (i *instance) buildEngines(ctx context.Context) (err error) {
 	return nil
 }
 
+func (i *instance) batchLimits() batches.Limits {
+	l := i.settings.Load().quotas
+	return batches.Limits{Lines: l.BatchRequests, LineBytes: int64(l.ModelBodyBytes), JSONDepth: l.JSONDepth, JSONValues: l.JSONValues}
+}
+
+func (i *instance) renderBatchError(e batches.Endpoint, f *fault.Error, requestID string) []byte {
+	return api.ErrorJSON(e == batches.Messages, f, requestID, i.URL())
+}
+
 func (i *instance) buildHandler(context.Context) error {
 	d := i.store.DB
 	pages, err := dashboard.New(dashboard.Options{DB: d, Ring: i.store.Ring, People: i.people, Keys: i.keys, Tokens: i.tokens, Webhooks: i.hooks, Media: i.media,
@@ -202,7 +217,7 @@ func (i *instance) buildHandler(context.Context) error {
 	}
 	i.api = api.New(api.Deps{DB: d, Auth: i.auth, Keys: i.keys, Tokens: i.tokens, Projects: i.directory, Log: i.log, Refused: i.refused, Throttled: i.throttled,
 		Limiter: i.limiter, Webhooks: i.hooks, Tunnels: i.tunnels, Files: i.files, Media: i.media, Agents: i.agents, ToolServers: i.toolServers, Leaks: i.leaks, Gateway: i.gateway,
-		Idempotency: i.idempotency, Conversations: i.conversations, APIFiles: i.apiFiles, Now: i.now, PublicURL: i.URL(), Version: i.version}, i.settings.Load().api)
+		Idempotency: i.idempotency, Conversations: i.conversations, APIFiles: i.apiFiles, Batches: i.batches, Now: i.now, PublicURL: i.URL(), Version: i.version}, i.settings.Load().api)
 	public, err := url.Parse(i.URL())
 	if err != nil {
 		return err
@@ -251,7 +266,7 @@ func (i *instance) startWork(ctx context.Context) {
 	for _, run := range []func(context.Context){
 		i.runNode, i.recoverEvictedNodes, i.limiter.Run, i.keeper.Run,
 		i.lastUsed.Run, i.refused.Run, i.throttled.Run,
-		i.outbox.Run, i.hold.delay(i.hooks.Run), i.tunnels.Run, i.hold.delay(i.media.Run), i.hold.delay(i.agents.Run), i.leaks.Run,
+		i.outbox.Run, i.hold.delay(i.hooks.Run), i.tunnels.Run, i.hold.delay(i.media.Run), i.hold.delay(i.batches.Run), i.hold.delay(i.agents.Run), i.leaks.Run,
 		func(ctx context.Context) { i.leases.Run(ctx, i.store.DB) },
 		i.hold.watch, i.hold.delay(i.runBackups), i.runCertificates,
 	} {

@@ -31,7 +31,7 @@ type FirstRun struct {
 // stored in a file, so it can't manage keys or credits or read logs.
 func firstRunScopes() []string {
 	return web.Map([]access.Scope{access.ModelsRead, access.ChatCompletionsCreate, access.ResponsesCreate, access.MessagesCreate, access.EmbeddingsCreate,
-		access.ImagesCreate, access.ImagesRead, access.VideosCreate, access.VideosRead, access.VoiceCreate, access.VoiceRead, access.TranscriptionsCreate, access.FilesCreate, access.FilesRead,
+		access.ImagesCreate, access.ImagesRead, access.VideosCreate, access.VideosRead, access.VoiceCreate, access.VoiceRead, access.TranscriptionsCreate, access.FilesCreate, access.FilesRead, access.BatchesCreate, access.BatchesRead,
 		access.AgentRunsCreate, access.AgentRunsRead, access.AgentRunsApprove, access.WebhooksRead, access.WebhooksWrite,
 		access.EventsRead, access.EventsReplay, access.ScopedTokensCreate}, func(s access.Scope) string { return string(s) })
 }

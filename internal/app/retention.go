@@ -39,6 +39,7 @@ func (i *instance) buildRetention(context.Context) error {
 		{Name: "conversations", Run: i.conversations.PurgeConversations},
 		{Name: "media jobs", Run: i.media.Purge},
 		{Name: "agent runs", Run: i.agents.Purge},
+		{Name: "batches", Run: i.batches.Purge},
 		{Name: "uploaded files", Run: i.apiFiles.Purge},
 		{Name: "tool approvals", Run: i.toolServers.PurgeApprovals},
 		{Name: "files", Run: i.files.Purge},

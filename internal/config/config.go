@@ -49,6 +49,7 @@ type Config struct {
 	Webhooks Webhooks `name:"webhooks"`
 	Files    Files    `name:"files"`
 	Media    Media    `name:"media"`
+	Batches  Batches  `name:"batches"`
 	Agents   Agents   `name:"agents"`
 	Leaks    Leaks    `name:"leaks"`
 	SMTP     SMTP     `name:"smtp"`
@@ -141,6 +142,7 @@ type Limits struct {
 	ScopedTokens       int  `name:"scoped_tokens" reload:"yes" default:"50000" min:"0" max:"100000000" help:"Unexpired scoped tokens that a workspace may have in each environment; 0 turns this off."`
 	IdempotencyRecords int  `name:"idempotency_records" reload:"yes" default:"500000" min:"0" max:"100000000" help:"Responses to requests with an Idempotency-Key, kept for 24 hours, that a workspace may have in each environment; 0 turns this off."`
 	StoredBytes        Size `name:"stored_bytes" reload:"yes" default:"5GiB" min:"1MiB" max:"1024GiB" help:"Stored responses, conversations and uploaded files of a workspace, encrypted. When they reach it, new responses are not stored, and uploads fail."`
+	BatchRequests      int  `name:"batch_requests" reload:"yes" default:"50000" min:"1" max:"1000000" help:"Requests in a batch."`
 	FileBytes          Size `name:"file_bytes" reload:"yes" default:"200MiB" min:"1KiB" max:"8GiB" help:"Largest file that can be uploaded with POST /v1/files."`
 	NewProjectsPerDay  int  `name:"new_projects_per_day" reload:"yes" default:"100" min:"0" max:"100000000" help:"Projects that a key may create per UTC day by naming them in Service-Project; 0 turns this off."`
 }
@@ -192,6 +194,12 @@ type Media struct {
 	Deadline     time.Duration `name:"deadline" default:"24h" min:"1s" max:"720h" help:"How long a job may take before it fails."`
 	PollInterval time.Duration `name:"poll_interval" default:"5s" min:"100ms" max:"10m" help:"How often Turnpike polls a provider for the state of a video. The first polls come sooner."`
 	Espeak       bool          `name:"espeak" reload:"yes" default:"true" help:"Let live keys use espeak-ng for speech, free of charge, if it is installed."`
+}
+
+// Batches configures batches of model requests.
+type Batches struct {
+	Concurrency  int `name:"concurrency" node:"yes" default:"64" min:"1" max:"100000" help:"Maximum concurrent requests of batches on this node."`
+	PerWorkspace int `name:"per_workspace" default:"8" min:"1" max:"1000" help:"Maximum concurrent requests of batches per lane of a workspace, which has 16 lanes. All requests of a batch are in one lane. A lane whose provider fails gets fewer."`
 }
 
 // Agents configures agent runs and the hosts that their tools may reach.

@@ -20,6 +20,10 @@ const (
 	AgentRunAwaitingApproval Type = "agent.run.awaiting_approval"
 	AgentRunCompleted        Type = "agent.run.completed"
 	AgentRunFailed           Type = "agent.run.failed"
+	BatchCompleted           Type = "batch.completed"
+	BatchFailed              Type = "batch.failed"
+	BatchExpired             Type = "batch.expired"
+	BatchCancelled           Type = "batch.cancelled"
 	BillingCreditsLow        Type = "billing.credits.low"
 	KeyAutoRevoked           Type = "key.auto_revoked"
 )
@@ -28,6 +32,7 @@ const (
 var Types = []Type{
 	ImageBatchCompleted, VideoRenderCompleted, VoiceRenderCompleted,
 	AgentRunAwaitingApproval, AgentRunCompleted, AgentRunFailed,
+	BatchCompleted, BatchFailed, BatchExpired, BatchCancelled,
 	BillingCreditsLow, KeyAutoRevoked,
 }
 
@@ -35,7 +40,7 @@ var Types = []Type{
 const everything = "*"
 
 // wildcards match all events of one resource.
-var wildcards = []string{"image.batch.*", "video.render.*", "voice.render.*", "agent.run.*", "billing.credits.*", "key.*"}
+var wildcards = []string{"image.batch.*", "video.render.*", "voice.render.*", "agent.run.*", "batch.*", "billing.credits.*", "key.*"}
 
 // maxPatterns is the maximum size of a subscription.
 const maxPatterns = 50

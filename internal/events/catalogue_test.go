@@ -16,6 +16,7 @@ var resources = map[string][]events.Type{
 	"video.render.*":    {events.VideoRenderCompleted},
 	"voice.render.*":    {events.VoiceRenderCompleted},
 	"agent.run.*":       {events.AgentRunAwaitingApproval, events.AgentRunCompleted, events.AgentRunFailed},
+	"batch.*":           {events.BatchCompleted, events.BatchFailed, events.BatchExpired, events.BatchCancelled},
 	"billing.credits.*": {events.BillingCreditsLow},
 	"key.*":             {events.KeyAutoRevoked},
 	"*":                 events.Types,
@@ -24,7 +25,7 @@ var resources = map[string][]events.Type{
 func TestEventTypesMatchTheSpecification(t *testing.T) {
 	t.Parallel()
 	want := []events.Type{"image.batch.completed", "video.render.completed", "voice.render.completed", "agent.run.awaiting_approval",
-		"agent.run.completed", "agent.run.failed", "billing.credits.low", "key.auto_revoked"}
+		"agent.run.completed", "agent.run.failed", "batch.completed", "batch.failed", "batch.expired", "batch.cancelled", "billing.credits.low", "key.auto_revoked"}
 	if !slices.Equal(events.Types, want) {
 		t.Errorf("the catalogue is %v", events.Types)
 	}

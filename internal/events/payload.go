@@ -216,6 +216,14 @@ func (r AgentRun) eventType() Type {
 	return AgentRunFailed // or canceled
 }
 
+// Batch is the data of the batch events, as in OpenAI's API. Its status determines the type.
+type Batch struct {
+	ID     string `json:"id"`
+	Status string `json:"-"`
+}
+
+func (b Batch) eventType() Type { return Type("batch." + b.Status) }
+
 // CreditsLow is the data of billing.credits.low.
 type CreditsLow struct {
 	Remaining      credits.Micro `json:"remaining"`

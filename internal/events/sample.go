@@ -3,6 +3,7 @@ package events
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -65,6 +66,8 @@ func Sample(t Type, now time.Time) Payload {
 		r.Error = &AgentError{Code: "max_steps_exceeded", Message: "The run used all of its 20 steps without a result."}
 		r.CompletedAt = &done
 		return r
+	case BatchCompleted, BatchFailed, BatchExpired, BatchCancelled:
+		return Batch{ID: ids.New(ids.Batch), Status: strings.TrimPrefix(string(t), "batch.")}
 	case BillingCreditsLow:
 		return CreditsLow{Remaining: 1_950 * credits.Credit, Threshold: 2_000 * credits.Credit, MonthlyCredits: 10_000 * credits.Credit,
 			Period: now.UTC().Format("2006-01")}

@@ -106,6 +106,26 @@ func writeEnds(ctx context.Context, tx *db.Tx, list []string) error {
 	return nil
 }
 
+// Use is the use of a stored file by another holder.
+type Use struct {
+	accounts.Tenant
+	Holder string
+	SHA256 string
+	Until  time.Time // the file is kept no longer
+}
+
+// Hold adds a holder to a stored file, which is then kept until the holder drops it. It reports
+// false if the file no longer exists.
+func (s *Store) Hold(ctx context.Context, tx *db.Tx, u Use) (bool, error) {
+	n, err := tx.Exec(ctx, `UPDATE files SET expires_at = CASE WHEN expires_at > $4 THEN expires_at ELSE $4 END
+		WHERE workspace_id = $1 AND environment = $2 AND sha256 = $3 AND expires_at > 0`, u.WorkspaceID, u.Environment, u.SHA256, u.Until.UnixMicro())
+	if err != nil || n == 0 {
+		return false, db.Wrap(err, "hold a file")
+	}
+	_, err = insertUses.Write(ctx, tx, [][]any{{u.Holder, u.WorkspaceID, string(u.Environment), u.SHA256}})
+	return true, db.Wrap(err, "hold a file")
+}
+
 // Drop removes a holder's uses. From the commit on, a file without holders
 // can't be read, and the next purge deletes it.
 func (s *Store) Drop(ctx context.Context, tx *db.Tx, t accounts.Tenant, holder string) error {

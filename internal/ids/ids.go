@@ -35,7 +35,9 @@ const (
 	Response     = "resp_"
 	Conversation = "conv_"
 
-	File = "file-" // as in OpenAI's API, whose clients recognize it
+	Batch        = "batch_"
+	MessageBatch = "msgbatch_" // of Anthropic's API
+	File         = "file-"     // as in OpenAI's API, whose clients recognize it
 )
 
 const alphabet = "0123456789abcdefghjkmnpqrstvwxyz"

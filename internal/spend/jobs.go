@@ -85,6 +85,21 @@ func (r *Reservation) Transferred(err error) {
 	r.Release()
 }
 
+// Refund takes back the charge of a request whose work is repeated, in the transaction that repeats
+// it. The log shows the amount as unbilled.
+func (s *Settler) Refund(ctx context.Context, tx *db.Tx, requestID string) error {
+	var before audit.Entry
+	e, err := audit.Amend(ctx, tx, requestID, func(e *audit.Entry) {
+		before = *e
+		e.Credits, e.UnbilledCredits = 0, e.UnbilledCredits+e.Credits
+	})
+	if err != nil || e == nil || before.Credits == 0 {
+		return err
+	}
+	s.last.Add(tx, item{entry: audit.Settlement{Entry: e, Previous: &before}})
+	return nil
+}
+
 // JobCharge is the outcome of a job.
 type JobCharge struct {
 	JobID     string

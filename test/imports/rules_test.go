@@ -15,7 +15,7 @@ var layers = []layer{
 	{"commands", list("cli")},
 	{"wiring", list("app")},
 	{"faces", list("api dashboard tunnel")},
-	{"engines", list("gateway providers media agents webhooks leaks lanes mail retention backup certificates")},
+	{"engines", list("gateway providers media agents batches webhooks leaks lanes mail retention backup certificates")},
 	{"records", list("accounts idempotency conversations access people limits spend catalog events audit files apifiles")},
 	{"settings", list("config")},
 	{"upper ground", list("nodes visibility openai web docsite")},
@@ -26,7 +26,7 @@ var layers = []layer{
 
 // sameLayer lists the allowed imports within a layer.
 var sameLayer = []grant{
-	{from: list("agents"), to: list("gateway")},
+	{from: list("agents batches"), to: list("gateway")},
 	{from: list("media"), to: list("gateway providers")},
 	{from: list("gateway"), to: list("providers")},
 	{from: members("engines"), to: list("lanes mail retention")},

@@ -45,6 +45,7 @@ type OpenAIReply struct {
 	// Failures.
 
 	Delay   time.Duration // before the headers
+	Gate    chan struct{} // the headers wait until it is closed
 	Status  int           // default: 200; an error has OpenAI's body
 	Message string        // of the error
 	Param   string        // of the error
@@ -178,6 +179,13 @@ func (o *openAIWriter) began() { o.once.Do(func() { close(o.req.Began) }) }
 
 func (o *openAIWriter) respond() {
 	o.pause(o.reply.Delay)
+	if o.reply.Gate != nil {
+		select {
+		case <-o.reply.Gate:
+		case <-o.req.Gone:
+		case <-o.closing:
+		}
+	}
 	if o.reply.Cut < 0 {
 		panic(http.ErrAbortHandler)
 	}

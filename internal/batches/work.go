@@ -1,0 +1,174 @@
+package batches
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/files"
+	"turnpike/internal/lanes"
+)
+
+var scanItem = db.Scanner(func(i *item) []any { return []any{&i.batchID, &i.position, &i.due} })
+
+// Fetch returns the lines that are due in a lane.
+func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int) (b lanes.Batch[*item], err error) {
+	now := s.Now().UnixMicro()
+	batch, position := splitKey(after)
+	// The limit is part of the text because SQLite compiles a statement again
+	// whenever the parameter of a LIMIT is bound.
+	query := fmt.Sprintf(`SELECT batch_id, position, due_at FROM batch_lines
+		WHERE lane = $1 AND due_at <= $2 AND (due_at, batch_id, position) > ($3, $4, $5) ORDER BY due_at, batch_id, position LIMIT %d`, n)
+	b.Items, err = db.List(ctx, s.DB, scanItem, query, lane, now, after.Due, batch, position)
+	if err != nil || len(b.Items) > 0 {
+		return b, err
+	}
+	b.Next, err = db.Value[time.Time](s.DB.QueryRow(ctx, "SELECT min(due_at) FROM batch_lines WHERE lane = $1 AND due_at > $2", lane, now))
+	return b, db.Wrap(err, "read next line")
+}
+
+// splitKey returns the batch and the position of an item's key.
+func splitKey(k lanes.Key) (batch string, position int64) {
+	batch, number, _ := strings.Cut(k.ID, "/")
+	position, err := strconv.ParseInt(number, 10, 64)
+	if err != nil {
+		return "", -1 // before all items
+	}
+	return batch, position
+}
+
+var errStale = errors.New("another worker has the line")
+
+// done is the result of an item without work.
+func done() lanes.Result { return lanes.Result{Healthy: true, Done: true, Outcome: db.Written} }
+
+// Work works one line and queues its result.
+func (s *Service) Work(ctx context.Context, _ string, i *item) lanes.Result {
+	b, l, err := s.read(ctx, i)
+	switch {
+	case errors.Is(err, db.ErrNotFound):
+		return done() // the batch has ended
+	case err != nil:
+		slog.Warn("failed to read a line of a batch; retrying", "batch", i.batchID, "line", i.position, "error", err)
+		return lanes.Retry(ctx)
+	case l.DueAt == nil:
+		return done() // another node did it
+	case l.Position == 0:
+		return s.workBatch(ctx, b)
+	}
+	r, err := s.workLine(ctx, b, l)
+	switch {
+	case errors.Is(err, errStale):
+		return done()
+	case err != nil && ctx.Err() != nil:
+		return lanes.Result{Outcome: db.Written} // the server stops
+	case err != nil:
+		slog.Warn("failed to work a line of a batch; retrying", "batch", i.batchID, "line", i.position, "error", err)
+		return lanes.Retry(ctx)
+	}
+	healthy, due := !r.upstream, r.due // read before the writer can change it
+	return lanes.Result{Healthy: healthy, Done: due == nil, Due: due, Outcome: s.results.Add(r)}
+}
+
+// read reads a line and its batch as they are now.
+func (s *Service) read(ctx context.Context, i *item) (*Batch, *line, error) {
+	var l line
+	var b Batch
+	err := db.Scan(s.DB.QueryRow(ctx, readLine, i.batchID, i.position), append(l.fields(), b.fields()...)...)
+	return &b, &l, err
+}
+
+var readLine = "SELECT " + qualified("l", lineColumns) + ", " + qualified("b", columns) +
+	" FROM batch_lines l JOIN batches b ON b.id = l.batch_id WHERE l.batch_id = $1 AND l.position = $2"
+
+func qualified(table, columns string) string {
+	names := strings.Fields(columns)
+	for i, name := range names {
+		names[i] = table + "." + name
+	}
+	return strings.Join(names, " ")
+}
+
+// workLine makes the request of a line, unless its batch or its key may not continue.
+func (s *Service) workLine(ctx context.Context, b *Batch, l *line) (*result, error) {
+	now := s.Now()
+	if l.RequestID != "" {
+		if wait, err := s.interrupted(ctx, b, l); err != nil || wait > 0 {
+			return &result{line: l, status: l.Status, requestID: l.RequestID, tries: l.Tries, due: new(now.Add(wait))}, err
+		}
+	}
+	switch {
+	case b.Status == Cancelling || b.Status == Cancelled:
+		return &result{line: l, status: lineCancelled, refund: l.RequestID}, nil
+	case !b.Status.runs() || !now.Before(b.ExpiresAt):
+		return &result{line: l, status: lineExpired, refund: l.RequestID}, nil
+	}
+	p, denied, err := s.authorize(ctx, b, now)
+	if err != nil {
+		return nil, err
+	}
+	if denied != nil {
+		r, err := s.fail(b, l, denied, "")
+		return r, err
+	}
+	body, err := s.body(ctx, b, l)
+	if errors.Is(err, files.ErrGone) {
+		return s.fail(b, l, fault.New(fault.NotFound, "The input file was deleted."), "")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.call(ctx, b, l, p, body)
+}
+
+// authorize returns the principal of the batch's key, or why the line may not run.
+func (s *Service) authorize(ctx context.Context, b *Batch, now time.Time) (*access.Principal, *fault.Error, error) {
+	p, err := access.PrincipalOf(ctx, s.DB, b.KeyID, now)
+	if err != nil {
+		return nil, nil, err
+	}
+	if p == nil {
+		return nil, fault.New(fault.Authentication, "The key that created the batch was revoked or has expired."), nil
+	}
+	for _, scope := range []access.Scope{access.BatchesCreate, scopes[b.Endpoint]} {
+		if !p.Grant.Allows(scope) {
+			return nil, fault.New(fault.InsufficientScope, "The key that created the batch no longer has the scope %s.", scope), nil
+		}
+	}
+	if b.Project == "" {
+		return p, nil, nil
+	}
+	project, err := accounts.GetProject(ctx, s.DB, b.Tenant, b.Project)
+	if err == nil && project.ArchivedAt != nil {
+		return nil, fault.New(fault.UnknownProject, "The project %q of the batch was archived.", b.Project), nil
+	}
+	return p, nil, err
+}
+
+// body reads the body of a line's request.
+func (s *Service) body(ctx context.Context, b *Batch, l *line) (jsontext.Value, error) {
+	content, err := s.Files.Open(ctx, b.input(), l.StartAt)
+	if err != nil {
+		return nil, err
+	}
+	defer content.Close()
+	text := make([]byte, l.Length)
+	if _, err := io.ReadFull(content, text); err != nil {
+		return nil, err
+	}
+	var in Line
+	err = json.Unmarshal(text, &in)
+	return in.Body, err
+}
