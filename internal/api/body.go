@@ -52,7 +52,10 @@ func (c *Call) readValues(limit int64, values int) ([]byte, error) {
 	if coding := c.R.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		return nil, fault.Param(fault.UnsupportedMediaType, "Content-Encoding", "Compressed bodies are not supported. Send the JSON uncompressed.")
 	}
-	return body, jsonbody.CheckShape(body, c.Limits.JSONDepth, values)
+	if err := jsonbody.CheckShape(body, c.Limits.JSONDepth, values); err != nil {
+		return nil, err
+	}
+	return c.withDeployment(body), nil
 }
 
 // readModelBody reads the JSON body of a model request.

@@ -9,28 +9,36 @@ import (
 	"turnpike/internal/gateway/messages"
 )
 
-// credential returns the key that a request sends in its Authorization header or, on Anthropic's
-// paths, in x-api-key. ok is false if there is none. It is an error to send different ones.
+// credential returns the key that a request sends in its Authorization header or, on some paths, in
+// another one. ok is false if there is none. It is an error to send different ones.
 func credential(r *http.Request) (value string, ok bool, err error) {
 	value, ok = bearerOf(r)
-	if !acceptsAPIKey(r.URL.Path) {
+	name := keyHeader(r)
+	if name == "" {
 		return value, ok, nil
 	}
-	for _, key := range r.Header.Values("X-Api-Key") {
+	for _, key := range r.Header.Values(name) {
 		if key = strings.TrimSpace(key); key == "" || key == value {
 			continue
 		}
 		if value != "" {
-			return value, true, fault.New(fault.Authentication, "The headers Authorization and x-api-key contain different keys. Send one of them.")
+			return value, true, fault.New(fault.Authentication, "The headers Authorization and %s contain different keys. Send one of them.", name)
 		}
 		value, ok = key, true
 	}
 	return value, ok, nil
 }
 
-// acceptsAPIKey reports whether clients of Anthropic's API use the path.
-func acceptsAPIKey(path string) bool {
-	return isUnder(path, "/v1/messages") || isUnder(path, "/v1/models")
+// keyHeader returns the other header that can have the key: clients of Azure and of Anthropic's API
+// have their own.
+func keyHeader(r *http.Request) string {
+	switch path := r.URL.Path; {
+	case azureOf(r) != nil || isUnder(path, azurePath):
+		return "api-key"
+	case isUnder(path, "/v1/messages") || isUnder(path, "/v1/models"):
+		return "x-api-key"
+	}
+	return ""
 }
 
 // isUnder reports whether a path is the root or below it.

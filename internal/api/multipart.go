@@ -50,6 +50,7 @@ func (c *Call) readForm() (*form, error) {
 	for n := 0; ; n++ {
 		part, err := parts.NextRawPart()
 		if err == io.EOF {
+			c.setDeployment(f.values)
 			return f, nil
 		}
 		if err == nil && n == maxParts {

@@ -130,7 +130,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serve(w, r, Route{handle: (*Call).notFound}, kindOf(r.Method))
 		return
 	}
-	s.mux.ServeHTTP(w, r)
+	s.mux.ServeHTTP(w, translateAzure(r))
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, rt Route, kind requestKind) {
@@ -153,7 +153,7 @@ func (c *Call) respond() {
 		return
 	}
 	handle := c.route.handle
-	if p := c.R.URL.Path; isUnder(p, "/v1") || isUnder(p, mcpPath) {
+	if p := c.R.URL.Path; isUnder(p, "/v1") || isUnder(p, mcpPath) || isUnder(p, azurePath) {
 		handle = (*Call).handleV1
 	}
 	if err := handle(c); err != nil {
