@@ -36,7 +36,8 @@ type mcpResponse struct {
 // callMCP calls a tool of an MCP server in a new session.
 func (x *Executor) callMCP(ctx context.Context, c Invocation) (mcpResponse, error) {
 	headers, arguments := c.headers(), c.Arguments
-	session, w, err := x.connect(ctx, c.Spec, headers, c.Progress)
+	progress := newProgress(c.Progress)
+	session, w, err := x.connect(ctx, c.Spec, headers, progress.notify)
 	if err != nil {
 		return mcpResponse{}, &Failure{Message: "the tool's MCP server: " + w.explain(ctx, err), Cause: ctx.Err()}
 	}
@@ -51,6 +52,7 @@ func (x *Executor) callMCP(ctx context.Context, c Invocation) (mcpResponse, erro
 	w.calling.Store(true)
 	result, err := session.CallTool(ctx, params)
 	if err == nil {
+		progress.wait(w.responses.count("notifications/progress"))
 		return mcpResponse{result: result, structured: w.responses.structured()}, nil
 	}
 	if ctx.Err() == nil {

@@ -47,6 +47,23 @@ func (s *responseLog) structured() json.RawMessage {
 	return nil
 }
 
+// count returns how many notifications with a method the server has sent.
+func (s *responseLog) count(method string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range s.bodies {
+		for _, text := range eventsOf(b.Bytes()) {
+			var message struct {
+				Method string `json:"method"`
+			}
+			if json.Unmarshal(text, &message) == nil && message.Method == method {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 func eventsOf(body []byte) (list [][]byte) {
 	var event []byte
 	for line := range bytes.Lines(body) {
