@@ -47,6 +47,7 @@ func modelRoutes() []Route {
 		{"POST", "/v1/audio/translations", access.TranscriptionsCreate, createTranslation},
 		{"POST", "/v1/voice/renders", access.VoiceCreate, createJobOf((*media.Service).DraftVoice)},
 		{"POST", "/v1/batches", access.BatchesCreate, createBatch},
+		{"POST", messageBatchesPath, access.BatchesCreate, createMessageBatch},
 		{"POST", "/v1/agents/runs", access.AgentRunsCreate, createRun},
 	}
 }
@@ -95,6 +96,10 @@ func resourceRoutes() []Route {
 		{"GET", "/v1/batches", access.BatchesRead, read(listBatches)},
 		{"GET", "/v1/batches/{id}", access.BatchesRead, read(getBatch)},
 		{"POST", "/v1/batches/{id}/cancel", access.BatchesCreate, act(cancelBatch)},
+		{"GET", messageBatchesPath, access.BatchesRead, read(listMessageBatches)},
+		{"GET", "/v1/messages/batches/{id}", access.BatchesRead, read(getMessageBatch)},
+		{"GET", "/v1/messages/batches/{id}/results", access.BatchesRead, getMessageBatchResults},
+		{"POST", "/v1/messages/batches/{id}/cancel", access.BatchesCreate, act(cancelMessageBatch)},
 
 		{"GET", "/v1/agents/runs", access.AgentRunsRead, read(listRuns)},
 		{"GET", "/v1/agents/runs/{id}", access.AgentRunsRead, read(getRun)},
@@ -169,6 +174,7 @@ var pathIDs = map[string]web.PathID{
 	"/v1/voice/renders":  {Prefix: media.Voice.Prefix(), Kind: media.Voice.Noun()},
 	"/v1/files":          {Prefix: ids.File, Kind: "file"},
 	"/v1/batches":        {Prefix: ids.Batch, Kind: "batch"},
+	messageBatchesPath:   {Prefix: ids.MessageBatch, Kind: "batch"},
 	responsesPath:        {Prefix: ids.Response, Kind: "response"},
 	"/v1/conversations":  {Prefix: ids.Conversation, Kind: "conversation"},
 	"/v1/agents/runs":    {Prefix: ids.Run, Kind: "agent run"},

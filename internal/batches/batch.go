@@ -156,7 +156,7 @@ var scan = db.Scanner((*Batch).fields)
 
 func insert(ctx context.Context, tx *db.Tx, b *Batch) error {
 	_, err := tx.Exec(ctx, db.Insert("batches", columns), b.ID, b.WorkspaceID, b.Environment, db.OrNull(b.Project), b.KeyID, b.Lane, b.Status, b.Endpoint, db.JSON(b.Options),
-		b.InputFileID, b.InputSHA256, b.InputBytes, b.OutputLife.Microseconds(), db.JSON(b.Metadata), 0, 0, 0, 0, 0, false, 0, 0, 0, nil, nil, nil,
+		b.InputFileID, b.InputSHA256, b.InputBytes, b.OutputLife.Microseconds(), db.JSON(b.Metadata), b.Total, 0, 0, 0, 0, false, 0, 0, 0, nil, nil, nil,
 		b.CreatedAt.UnixMicro(), nil, b.ExpiresAt.UnixMicro(), nil, nil, nil)
 	return db.Wrap(err, "store batch")
 }

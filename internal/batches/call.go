@@ -154,9 +154,9 @@ func (s *Service) failed(b *Batch, st *start, err error) (*result, error) {
 // fail returns the result of a line that fails with an error. requestID is empty if no request was
 // made.
 func (s *Service) fail(b *Batch, l *line, f *fault.Error, requestID string) (*result, error) {
-	o := lineOutput{RequestID: requestID, Error: &lineError{string(f.Code), f.Message}}
+	o := lineOutput{RequestID: requestID, Body: s.RenderError(b.Endpoint, f, requestID), Error: &lineError{string(f.Code), f.Message}}
 	if requestID != "" {
-		o.Status, o.Body = fault.FamilyOf(f.Code).Status, s.RenderError(b.Endpoint, f, requestID)
+		o.Status = fault.FamilyOf(f.Code).Status
 	}
 	sealed, err := s.seal(l, o)
 	if err != nil {

@@ -24,6 +24,7 @@ type Draft struct {
 	ID         string // with the prefix of its API
 	Endpoint   Endpoint
 	Input      *apifiles.File
+	Total      int64         // requests, if it is known
 	OutputLife time.Duration // how long its results are kept
 	Metadata   map[string]string
 	Options    RequestOptions
@@ -53,7 +54,7 @@ func (s *Service) Create(ctx context.Context, tx *db.Tx, p *access.Principal, pr
 	now := s.Now()
 	b := &Batch{ID: d.ID, Tenant: p.Tenant, Project: project, KeyID: p.KeyID, Status: Validating, Endpoint: d.Endpoint, Options: d.Options,
 		InputFileID: d.Input.ID, InputSHA256: d.Input.SHA256, InputBytes: d.Input.Bytes, OutputLife: d.OutputLife, Metadata: d.Metadata,
-		CreatedAt: now, ExpiresAt: now.Add(Window)}
+		Total: d.Total, CreatedAt: now, ExpiresAt: now.Add(Window)}
 	if b.Metadata == nil {
 		b.Metadata = map[string]string{}
 	}

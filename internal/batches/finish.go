@@ -305,11 +305,38 @@ func (s *Service) render(b *Batch, l *line) ([]byte, error) {
 	case lineCancelled:
 		o.Error = errCancelled
 	}
+	if b.isMessageBatch() {
+		return json.Marshal(messageLine{l.CustomID, messageResult(l.Status, o)}, lenient)
+	}
 	out := outputLine{ID: ids.Derive("batch_req_", b.ID, strconv.FormatInt(l.Position, 10)), CustomID: l.CustomID, Error: o.Error}
 	if o.Status != 0 {
 		out.Response = &lineResponse{o.Status, o.RequestID, o.Body}
 	}
 	return json.Marshal(out, lenient)
+}
+
+// messageLine is a line of the results, in Anthropic's format.
+type messageLine struct {
+	CustomID string     `json:"custom_id"`
+	Result   lineResult `json:"result"`
+}
+
+type lineResult struct {
+	Type    string         `json:"type"`
+	Message jsontext.Value `json:"message,omitzero"`
+	Error   jsontext.Value `json:"error,omitzero"`
+}
+
+func messageResult(status string, o lineOutput) lineResult {
+	switch status {
+	case lineCompleted:
+		return lineResult{Type: "succeeded", Message: o.Body}
+	case lineCancelled:
+		return lineResult{Type: "canceled"}
+	case lineExpired:
+		return lineResult{Type: "expired"}
+	}
+	return lineResult{Type: "errored", Error: o.Body}
 }
 
 // deleteLines deletes the lines of a batch that has ended. Its files have the results.

@@ -64,8 +64,9 @@ func populate(t *testing.T, s *harness.Server, n tenant, project string) tenant 
 	tools := post("/v1/tool_servers", map[string]any{"label": ids.New("")[10:], "url": "https://example.invalid/mcp"})
 	n.ids = map[string]string{
 		"/v1/files/": file.Text("id"), "/v1/tool_servers/": tools.Text("id"),
-		"/v1/batches/":   post("/v1/batches", map[string]any{"input_file_id": file.Text("id"), "endpoint": "/v1/chat/completions", "completion_window": "24h"}).Text("id"),
-		"/v1/responses/": response.Text("id"), "/v1/conversations/": conversation.Text("id"),
+		"/v1/messages/batches/": post("/v1/messages/batches", map[string]any{"requests": []any{map[string]any{"custom_id": "a", "params": map[string]any{}}}}).Text("id"),
+		"/v1/batches/":          post("/v1/batches", map[string]any{"input_file_id": file.Text("id"), "endpoint": "/v1/chat/completions", "completion_window": "24h"}).Text("id"),
+		"/v1/responses/":        response.Text("id"), "/v1/conversations/": conversation.Text("id"),
 		"/v1/keys/": post("/v1/keys", key).Text("id"), "/v1/projects/": project, "/v1/scoped_tokens/": token.Text("id"), "/v1/audit/": request,
 		"/v1/webhooks/": endpoint, "/v1/deliveries/": delivery.Text("id"), "/v1/events/": delivery.Text("event_id"), "/v1/replays/": replay.Text("id"),
 		"/v1/images/batches/": batch.Text("id"), "/v1/videos/": video.Text("id"), "/v1/voice/renders/": voice.Text("id"), "/v1/agents/runs/": run.Text("id"),

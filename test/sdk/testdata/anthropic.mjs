@@ -73,3 +73,19 @@ if (SIMULATED) {
   slow.once("text", () => slow.abort());
   await assert.rejects(slow.finalMessage(), Anthropic.APIUserAbortError);
 }
+
+// Message batches.
+let batch = await client.messages.batches.create({ requests: [{ custom_id: "a", params: ask("hi") }, { custom_id: "b", params: { ...ask("hi"), model: "no-such-model" } }] });
+assert.equal(batch.processing_status, "in_progress");
+for (let n = 0; batch.processing_status !== "ended" && n < 600; n++) {
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  batch = await client.messages.batches.retrieve(batch.id);
+}
+assert.deepEqual(batch.request_counts, { processing: 0, succeeded: 1, errored: 1, canceled: 0, expired: 0 });
+const results = {};
+for await (const line of await client.messages.batches.results(batch.id)) results[line.custom_id] = line.result;
+assert.equal(results.a.message.type, "message");
+assert.equal(results.b.error.error.type, "not_found_error");
+const batches = [];
+for await (const found of client.messages.batches.list()) batches.push(found.id);
+assert.ok(batches.includes(batch.id));
