@@ -3,6 +3,7 @@
 package access
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/netip"
 	"slices"
@@ -53,6 +54,15 @@ func (p *Principal) ID() string {
 		return p.Token.ID
 	}
 	return p.KeyID
+}
+
+// RootID returns the topmost key that this principal descends from. A key's descendants and tokens
+// share its limits on streams.
+func (p *Principal) RootID() string {
+	if n := len(p.Ancestors); n > 0 {
+		return p.Ancestors[n-1].KeyID
+	}
+	return cmp.Or(p.KeyID, p.ID())
 }
 
 // Reader returns the mark of a scoped token's jobs and runs, which tokens of the same key with the same

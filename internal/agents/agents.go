@@ -69,6 +69,7 @@ import (
 	"turnpike/internal/keyring"
 	"turnpike/internal/lanes"
 	"turnpike/internal/safehttp"
+	"turnpike/internal/watch"
 )
 
 // Queue is the name of the lane queue for runs.
@@ -114,7 +115,7 @@ type Service struct {
 	group    *db.Group
 	outcomes *db.Queue[*outcome]
 	runner   *lanes.Runner[*item]
-	watchers watchers
+	watchers *watch.Watchers
 	ended    *prometheus.CounterVec
 	// logDelay is how long a request may be missing from the log after its node
 	// died.
@@ -132,7 +133,7 @@ const maxLanes = 1024
 func New(o Options, first Settings) *Service {
 	s := &Service{Options: o, ended: newEnded(), complete: o.Gateway.Chat, tools: tools.NewExecutor(o.Guard, o.Version),
 		checkClient: o.Guard.Client(safehttp.ClientOptions{MaxIdlePerHost: -1}),
-		watchers:    watchers{by: map[string][]chan struct{}{}, keys: map[string]int{}},
+		watchers:    watch.New(),
 		logDelay:    maxLogDelay, working: map[string]context.CancelFunc{}, unlogged: map[string]*audit.Record{}}
 	s.Apply(first)
 	s.group = db.NewGroup(o.DB).Named("runs")

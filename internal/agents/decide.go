@@ -283,7 +283,7 @@ func (s *Service) markCancelling(ctx context.Context, tx *db.Tx, r *Run, now tim
 	if _, err := insertEntries.Write(ctx, tx, [][]any{{r.ID, r.Logged, "run.cancelling", `{"status":"cancelling"}`, now.UnixMicro()}}); err != nil {
 		return nil, fmt.Errorf("cancel run: %w", err)
 	}
-	tx.OnCommit(func() { s.watchers.wake(r.ID) })
+	tx.OnCommit(func() { s.watchers.Wake(r.ID) })
 	tx.Signal(signalCancel, r.ID)
 	return r, wake(ctx, tx, r.Lane, now)
 }

@@ -88,7 +88,7 @@ func (s *Service) writeOutcomes(ctx context.Context, tx *db.Tx, list []*outcome)
 	}
 	tx.OnCommit(func() {
 		for _, o := range current {
-			s.watchers.wake(o.run.ID)
+			s.watchers.Wake(o.run.ID)
 			if o.run.Status.Ended() {
 				s.ended.WithLabelValues(string(o.run.Status)).Inc()
 			}

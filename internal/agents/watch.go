@@ -1,12 +1,9 @@
 package agents
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"turnpike/internal/access"
@@ -48,64 +45,19 @@ const maxWatchers = 100
 // watchRetryAfter is the Retry-After of a rejected watcher.
 const watchRetryAfter = 5 * time.Second
 
-// watchers are notified when a run's log grows on this node. They poll for what
-// other nodes write.
-type watchers struct {
-	mu   sync.Mutex
-	by   map[string][]chan struct{} // by run
-	keys map[string]int             // number of watchers by key
-}
-
-// AcquireWatcher takes a watcher slot of the principal's topmost ancestor key, whose
-// descendants and tokens share its slots. The caller releases it.
+// AcquireWatcher takes a watcher slot of the principal. The caller releases it.
 func (s *Service) AcquireWatcher(p *access.Principal) (release func(), err error) {
-	key := cmp.Or(p.KeyID, p.ID())
-	if n := len(p.Ancestors); n > 0 {
-		key = p.Ancestors[n-1].KeyID
-	}
-	w := &s.watchers
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.keys[key] >= maxWatchers {
+	release, ok := s.watchers.Acquire(p.RootID(), maxWatchers)
+	if !ok {
 		f := fault.New(fault.RateLimitExceeded, "The key already watches %d runs, which is the limit. Close some of these streams, or read the events without stream=true.", maxWatchers)
 		f.RetryAfter = watchRetryAfter
 		return nil, f
 	}
-	w.keys[key]++
-	return sync.OnceFunc(func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if w.keys[key]--; w.keys[key] == 0 {
-			delete(w.keys, key)
-		}
-	}), nil
+	return release, nil
 }
 
 // Watch returns a channel that receives when the run's log may have grown. The
 // caller stops it.
 func (s *Service) Watch(runID string) (grown <-chan struct{}, stop func()) {
-	w := &s.watchers
-	c := make(chan struct{}, 1)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.by[runID] = append(w.by[runID], c)
-	return c, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.by[runID] = slices.DeleteFunc(w.by[runID], func(other chan struct{}) bool { return other == c })
-		if len(w.by[runID]) == 0 {
-			delete(w.by, runID)
-		}
-	}
-}
-
-func (w *watchers) wake(runID string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, c := range w.by[runID] {
-		select {
-		case c <- struct{}{}:
-		default:
-		}
-	}
+	return s.watchers.Watch(runID)
 }

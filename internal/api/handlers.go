@@ -62,6 +62,17 @@ type action struct {
 	before func() error
 	do     func(ctx context.Context, tx *db.Tx) (any, error)
 	after  func(err error)
+	// send, if set, responds with something else than the result as JSON.
+	send func(result []byte) error
+}
+
+// sendResult sends the result of an action that was committed.
+func (c *Call) sendResult(a action, result []byte) error {
+	if a.send != nil {
+		return a.send(result)
+	}
+	c.write(http.StatusOK, jsonType, result)
+	return nil
 }
 
 // perform performs an action. Requests with the same Idempotency-Key are the same
@@ -73,8 +84,7 @@ func (c *Call) perform(body []byte, a action) error {
 		if err != nil {
 			return err
 		}
-		c.write(http.StatusOK, jsonType, response)
-		return nil
+		return c.sendResult(a, response)
 	}
 	req, err := idempotency.NewRequest(c.Principal.ID(), c.R.Method, c.R.URL.Path, key, body)
 	if err != nil {
@@ -130,15 +140,14 @@ func (c *Call) performIdempotently(a action, req idempotency.Request) error {
 		return err
 	} else if found != nil {
 		release()
-		return c.replay(found)
+		return c.replay(a, found)
 	}
 	response, err := c.commit(a, func(tx *db.Tx, response []byte) error {
 		return store.Remember(ctx, tx, req, idempotency.Answer{Status: http.StatusOK, Body: response})
 	})
 	if err == nil {
 		release()
-		c.write(http.StatusOK, jsonType, response)
-		return nil
+		return c.sendResult(a, response)
 	}
 	if f, ok := fault.As(err); ok && isPermanent(f.Code) {
 		// A retry gets the same refusal.
@@ -150,7 +159,7 @@ func (c *Call) performIdempotently(a action, req idempotency.Request) error {
 	}
 	if errors.Is(err, idempotency.ErrTaken) { // another node succeeded
 		release()
-		return c.replayFromOtherNode(req)
+		return c.replayFromOtherNode(a, req)
 	}
 	return err
 }
@@ -166,7 +175,7 @@ func isPermanent(code fault.Code) bool {
 }
 
 // replayFromOtherNode sends the response that another node stored first.
-func (c *Call) replayFromOtherNode(req idempotency.Request) error {
+func (c *Call) replayFromOtherNode(a action, req idempotency.Request) error {
 	found, err := c.findRemembered(req)
 	if err != nil {
 		return err
@@ -174,7 +183,7 @@ func (c *Call) replayFromOtherNode(req idempotency.Request) error {
 	if found == nil {
 		return fault.Param(fault.Conflict, "Idempotency-Key", "Another request with this Idempotency-Key is in progress. Retry shortly.")
 	}
-	return c.replay(found)
+	return c.replay(a, found)
 }
 
 // findRemembered returns the stored response of an earlier request, or nil.
@@ -184,9 +193,12 @@ func (c *Call) findRemembered(req idempotency.Request) (*idempotency.Answer, err
 	return c.s.Idempotency.Find(ctx, c.s.DB, req)
 }
 
-func (c *Call) replay(a *idempotency.Answer) error {
+func (c *Call) replay(of action, a *idempotency.Answer) error {
 	c.W.Header().Set("Idempotent-Replayed", "true")
 	if a.Status < http.StatusBadRequest {
+		if of.send != nil {
+			return of.send(a.Body)
+		}
 		c.send(a.Status, jsonType, a.Body)
 		return nil
 	}

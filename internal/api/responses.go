@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"cmp"
 	"io"
 	"net/http"
@@ -28,6 +27,9 @@ func createResponse(c *Call) error {
 	if err != nil {
 		return err
 	}
+	if r.Background() {
+		return c.createInBackground(body, state)
+	}
 	out := &eventWriter{c: c, batch: true}
 	call := c.modelCall(body)
 	call.BeforeWait = out.flush
@@ -38,7 +40,7 @@ func createResponse(c *Call) error {
 	c.warn(r.Warning(response.Native))
 	if response.Stream != nil {
 		c.nameModel(response)
-		return c.streamResponse(newResponseEvents(r, response), state, out)
+		return c.streamResponse(gateway.NewResponseEvents(r, response), state, out)
 	}
 	stored, err := c.saveResponse(state, response.Body)
 	if err != nil {
@@ -60,67 +62,9 @@ func (c *Call) warn(warning string) {
 	}
 }
 
-// responseEvents are the events of a streamed response: those of a provider with the Responses API,
-// or translated ones.
-type responseEvents struct {
-	request    *responses.Request
-	stream     *gateway.Stream
-	native     *responses.NativeStream // nil for a translated response
-	translated *responses.Stream
-	last       []responses.Event // of a provider, to be sent when the call is settled
-}
-
-func newResponseEvents(r *responses.Request, response *gateway.Response) *responseEvents {
-	e := &responseEvents{request: r, stream: response.Stream}
-	if response.Native {
-		e.native = &responses.NativeStream{}
-	} else {
-		e.translated = r.NewStream()
-	}
-	return e
-}
-
-// next returns the next events, or io.EOF before the last ones.
-func (e *responseEvents) next() ([]responses.Event, error) {
-	for {
-		data, err := e.stream.Next()
-		if err != nil {
-			return nil, err
-		}
-		if e.native == nil {
-			return e.translated.Push(data)
-		}
-		event := responses.Event{Type: e.stream.Event(), Data: data}
-		e.native.Observe(event.Type, data)
-		if !event.Terminal() {
-			return []responses.Event{event}, nil
-		}
-		event.Data = bytes.Clone(data)
-		e.last = append(e.last, event)
-	}
-}
-
-// end returns the last events of a stream that ended with io.EOF or gateway.ErrCut.
-func (e *responseEvents) end(err error) []responses.Event {
-	switch {
-	case e.native == nil:
-		return e.translated.End()
-	case err == gateway.ErrCut:
-		return e.native.Cut()
-	}
-	return e.last
-}
-
-func (e *responseEvents) fail(code, message string) []responses.Event {
-	if e.native != nil {
-		return e.native.Fail(code, message)
-	}
-	return e.translated.Fail(code, message)
-}
-
 // streamResponse is stream for the events of the Responses API.
-func (c *Call) streamResponse(events *responseEvents, state *responseState, out *eventWriter) error {
-	s := events.stream
+func (c *Call) streamResponse(events *gateway.ResponseEvents, state *responseState, out *eventWriter) error {
+	s := events.Stream
 	defer s.Close()
 	write := func(list []responses.Event) {
 		for _, e := range list {
@@ -128,12 +72,12 @@ func (c *Call) streamResponse(events *responseEvents, state *responseState, out 
 		}
 	}
 	for out.err == nil {
-		list, err := events.next()
+		list, err := events.Next()
 		if out.err != nil { // sending the events before this one failed
 			break
 		}
 		if err == io.EOF || err == gateway.ErrCut {
-			last := events.end(err)
+			last := events.End(err)
 			out.flush() // storing the response takes time
 			stored, err := c.saveResponse(state, responses.ResponseOf(last))
 			return c.endStream(s, out, "", func() {
@@ -146,10 +90,10 @@ func (c *Call) streamResponse(events *responseEvents, state *responseState, out 
 		}
 		if err != nil {
 			if !c.Started {
-				return events.request.TranslateFault(err)
+				return state.request.TranslateFault(err)
 			}
 			f := c.Fault(err)
-			return c.endStream(s, out, string(f.Code), func() { write(events.fail(string(f.Code), f.Message)) })
+			return c.endStream(s, out, string(f.Code), func() { write(events.Fail(string(f.Code), f.Message)) })
 		}
 		write(list)
 	}

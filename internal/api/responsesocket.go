@@ -135,6 +135,10 @@ func (s *responseSocket) create(ctx context.Context, message []byte) {
 		s.fail(ctx, fault.Invalid("type", "type must be response.create."))
 		return
 	}
+	if string(fields["background"]) == "true" {
+		s.fail(ctx, fault.Invalid("background", "background true is not supported over a WebSocket. Send a POST request."))
+		return
+	}
 	generate := string(fields["generate"]) != "false"
 	delete(fields, "type")
 	delete(fields, "generate")

@@ -59,8 +59,9 @@ func resourceRoutes() []Route {
 
 		{"GET", responsesPath, access.ResponsesCreate, openResponseSocket},
 		{"POST", "/v1/responses/input_tokens", access.ResponsesCreate, countInputTokens},
-		{"GET", "/v1/responses/{id}", access.ResponsesCreate, read(getResponse)},
+		{"GET", "/v1/responses/{id}", access.ResponsesCreate, getResponse},
 		{"DELETE", "/v1/responses/{id}", access.ResponsesCreate, act(deleteResponse)},
+		{"POST", "/v1/responses/{id}/cancel", access.ResponsesCreate, act(cancelResponse)},
 		{"GET", "/v1/responses/{id}/input_items", access.ResponsesCreate, read(listInputItems)},
 		{"POST", "/v1/conversations", access.ResponsesCreate, act(createConversation)},
 		{"GET", "/v1/conversations/{id}", access.ResponsesCreate, read(getConversation)},

@@ -18,6 +18,7 @@ import (
 	"turnpike/internal/agents/toolservers"
 	"turnpike/internal/apifiles"
 	"turnpike/internal/audit"
+	"turnpike/internal/background"
 	"turnpike/internal/batches"
 	"turnpike/internal/connlimit"
 	"turnpike/internal/conversations"
@@ -57,6 +58,7 @@ type Deps struct {
 
 	Conversations *conversations.Store
 	APIFiles      *apifiles.Store
+	Background    *background.Service
 	Batches       *batches.Service
 	Now           func() time.Time
 

@@ -60,6 +60,9 @@ func (c *Call) prepareState(r *responses.Request) (*responseState, error) {
 	if r.ConversationID() != "" && s.kept == 0 {
 		return nil, fault.Invalid("conversation", "A conversation needs a stored response. Omit store, or omit conversation and send the items in input.")
 	}
+	if r.Background() && s.kept == 0 {
+		return nil, fault.Invalid("background", "A background response must be stored, and this workspace stores none at the moment. Omit background.")
+	}
 	if r.NeedsState() {
 		if err := c.resume(ctx, r); err != nil {
 			return nil, err
@@ -104,6 +107,9 @@ func (c *Call) resume(ctx context.Context, r *responses.Request) error {
 		chain, err := store.Chain(ctx, c.s.DB, f, r.PreviousResponseID())
 		if err != nil {
 			return paramFault(err, "previous_response_id")
+		}
+		if last := chain[len(chain)-1]; last.Status != "" {
+			return fault.Invalid("previous_response_id", "previous_response_id is %s. Continue it when it has ended.", last.Status)
 		}
 		if id := chain[len(chain)-1].ConversationID; id != "" {
 			return fault.Invalid("previous_response_id", "previous_response_id belongs to a conversation. Continue it with conversation %q instead.", id)
@@ -189,19 +195,23 @@ func countInputTokens(c *Call) error {
 	return c.sendJSON(inputTokens{"response.input_tokens", n})
 }
 
-func getResponse(ctx context.Context, c *Call) (any, error) {
+func getResponse(c *Call) error {
 	q := c.query("include", "include[]", "stream", "starting_after", "include_obfuscation")
-	if q.boolean("stream") {
-		q.fail(fault.Invalid("stream", "Only responses that are in progress in the background can be streamed. Omit stream."))
-	}
+	stream := q.boolean("stream")
+	after := q.number("starting_after", 0, 1<<53, beforeAll)
 	if q.err != nil {
-		return nil, q.err
+		return q.err
 	}
-	r, err := c.s.Conversations.Get(ctx, c.s.DB, c.responseVisibility(), c.id())
-	if err != nil {
-		return nil, err
+	if stream {
+		return c.watchResponse(c.id(), after)
 	}
-	return r.Response, nil
+	return read(func(ctx context.Context, c *Call) (any, error) {
+		r, err := c.s.Conversations.Get(ctx, c.s.DB, c.responseVisibility(), c.id())
+		if err != nil {
+			return nil, err
+		}
+		return r.Response, nil
+	})(c)
 }
 
 func deleteResponse(ctx context.Context, c *Call, tx *db.Tx, _ struct{}) (any, error) {

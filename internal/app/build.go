@@ -15,6 +15,7 @@ import (
 	"turnpike/internal/api"
 	"turnpike/internal/apifiles"
 	"turnpike/internal/audit"
+	"turnpike/internal/background"
 	"turnpike/internal/batches"
 	"turnpike/internal/certificates"
 	"turnpike/internal/config"
@@ -67,6 +68,7 @@ type components struct {
 	tunnels       *tunnel.Hub
 	gateway       *gateway.Gateway
 	media         *media.Service
+	background    *background.Service
 	batches       *batches.Service
 	agents        *agents.Service
 	toolServers   *toolservers.Service
@@ -184,6 +186,10 @@ func (i *instance) buildEngines(ctx context.Context) (err error) {
 	i.batches = batches.New(batches.Options{DB: d, Ring: ring, Files: i.apiFiles, Content: i.files, Gateway: i.gateway, Log: i.log, Settler: i.settler, Publisher: i.events,
 		Node: i.node.ID, PerLane: i.cfg.Batches.PerWorkspace, Slots: i.cfg.Batches.Concurrency, Limits: i.batchLimits, RenderError: i.renderBatchError, Now: i.now})
 
+	b := i.cfg.Responses
+	i.background = background.New(background.Options{DB: d, Ring: ring, Gateway: i.gateway, Store: i.conversations, Settler: i.settler, Publisher: i.events, Node: i.node.ID,
+		PerLane: b.PerWorkspace, Slots: b.Concurrency, Deadline: b.Deadline, Now: i.now})
+
 	c := i.cfg.Agents
 	guard := safehttp.New(safehttp.Policy{AllowCIDRs: c.AllowCIDRs, AllowHTTP: c.AllowHTTP})
 	i.toolServers = toolservers.New(toolservers.Options{DB: d, Ring: ring, Guard: guard, Version: i.version, Now: i.now,
@@ -217,7 +223,7 @@ func (i *instance) buildHandler(context.Context) error {
 	}
 	i.api = api.New(api.Deps{DB: d, Auth: i.auth, Keys: i.keys, Tokens: i.tokens, Projects: i.directory, Log: i.log, Refused: i.refused, Throttled: i.throttled,
 		Limiter: i.limiter, Webhooks: i.hooks, Tunnels: i.tunnels, Files: i.files, Media: i.media, Agents: i.agents, ToolServers: i.toolServers, Leaks: i.leaks, Gateway: i.gateway,
-		Idempotency: i.idempotency, Conversations: i.conversations, APIFiles: i.apiFiles, Batches: i.batches, Now: i.now, PublicURL: i.URL(), Version: i.version}, i.settings.Load().api)
+		Idempotency: i.idempotency, Conversations: i.conversations, Background: i.background, APIFiles: i.apiFiles, Batches: i.batches, Now: i.now, PublicURL: i.URL(), Version: i.version}, i.settings.Load().api)
 	public, err := url.Parse(i.URL())
 	if err != nil {
 		return err
@@ -266,7 +272,7 @@ func (i *instance) startWork(ctx context.Context) {
 	for _, run := range []func(context.Context){
 		i.runNode, i.recoverEvictedNodes, i.limiter.Run, i.keeper.Run,
 		i.lastUsed.Run, i.refused.Run, i.throttled.Run,
-		i.outbox.Run, i.hold.delay(i.hooks.Run), i.tunnels.Run, i.hold.delay(i.media.Run), i.hold.delay(i.batches.Run), i.hold.delay(i.agents.Run), i.leaks.Run,
+		i.outbox.Run, i.hold.delay(i.hooks.Run), i.tunnels.Run, i.hold.delay(i.media.Run), i.hold.delay(i.background.Run), i.hold.delay(i.batches.Run), i.hold.delay(i.agents.Run), i.leaks.Run,
 		func(ctx context.Context) { i.leases.Run(ctx, i.store.DB) },
 		i.hold.watch, i.hold.delay(i.runBackups), i.runCertificates,
 	} {

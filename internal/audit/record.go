@@ -87,6 +87,10 @@ type Record struct {
 // Open begins a record. Nothing is written until Start, Durable or Settle.
 func (l *Log) Open(e Entry) *Record { return &Record{log: l, entry: e} }
 
+// Unlogged returns a record that only collects what a job's model call used. It must not be started
+// or settled: the end of the job amends the entry of the request that created it.
+func Unlogged() *Record { return &Record{} }
+
 // read appends the row to values for the writer. For a settled entry with a
 // charge it returns a copy, and whether the writer read it as settled before.
 func (r *Record) read(values []any, nodeID string) (_ []any, settled *Entry, again bool) {
@@ -279,7 +283,9 @@ func Amend(ctx context.Context, tx *db.Tx, requestID string, change func(*Entry)
 	}
 	change(e)
 	_, err = tx.Exec(ctx, `UPDATE requests SET model = $2, provider = $3, credits = $4, simulated_credits = $5, unbilled_credits = $6,
-		usage_source = $7, price_version = $8 WHERE id = $1`, requestID, db.OrNull(e.Model), db.OrNull(e.Provider), int64(e.Credits), int64(e.SimulatedCredits),
-		int64(e.UnbilledCredits), db.OrNull(e.UsageSource), db.OrNull(e.PriceVersion))
+		usage_source = $7, price_version = $8, input_tokens = $9, output_tokens = $10, cached_tokens = $11, attempts = $12, upstream_us = $13, error_code = $14 WHERE id = $1`,
+		requestID, db.OrNull(e.Model), db.OrNull(e.Provider), int64(e.Credits), int64(e.SimulatedCredits),
+		int64(e.UnbilledCredits), db.OrNull(e.UsageSource), db.OrNull(e.PriceVersion), db.Number(e.InputTokens), db.Number(e.OutputTokens), db.Number(e.CachedTokens),
+		db.OrNull(string(e.Attempts)), db.NullInt(e.Upstream.Microseconds()), db.OrNull(e.ErrorCode))
 	return e, db.Wrap(err, "request log")
 }

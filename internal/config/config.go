@@ -41,21 +41,22 @@ type Config struct {
 	CreditUSD     Decimal `name:"credit_usd" reload:"yes" default:"0.001" min:"0.000001" max:"1000" help:"US dollars of list price that one credit pays for."`
 	MarkupPercent Decimal `name:"markup_percent" reload:"yes" default:"0" min:"0" max:"1000" help:"Percentage added to every list price."`
 
-	TLS      TLS      `name:"tls"`
-	Log      Log      `name:"log"`
-	Limits   Limits   `name:"limits"`
-	Gateway  Gateway  `name:"gateway"`
-	Audit    Audit    `name:"audit"`
-	Webhooks Webhooks `name:"webhooks"`
-	Files    Files    `name:"files"`
-	Media    Media    `name:"media"`
-	Batches  Batches  `name:"batches"`
-	Agents   Agents   `name:"agents"`
-	Leaks    Leaks    `name:"leaks"`
-	SMTP     SMTP     `name:"smtp"`
-	Mail     Mail     `name:"mail"`
-	OIDC     OIDC     `name:"oidc"`
-	Backup   Backup   `name:"backup"`
+	TLS       TLS       `name:"tls"`
+	Log       Log       `name:"log"`
+	Limits    Limits    `name:"limits"`
+	Gateway   Gateway   `name:"gateway"`
+	Audit     Audit     `name:"audit"`
+	Webhooks  Webhooks  `name:"webhooks"`
+	Files     Files     `name:"files"`
+	Media     Media     `name:"media"`
+	Responses Responses `name:"responses"`
+	Batches   Batches   `name:"batches"`
+	Agents    Agents    `name:"agents"`
+	Leaks     Leaks     `name:"leaks"`
+	SMTP      SMTP      `name:"smtp"`
+	Mail      Mail      `name:"mail"`
+	OIDC      OIDC      `name:"oidc"`
+	Backup    Backup    `name:"backup"`
 
 	Providers []Provider // lists that only the file has (sections.go)
 	Routes    []Route
@@ -194,6 +195,13 @@ type Media struct {
 	Deadline     time.Duration `name:"deadline" default:"24h" min:"1s" max:"720h" help:"How long a job may take before it fails."`
 	PollInterval time.Duration `name:"poll_interval" default:"5s" min:"100ms" max:"10m" help:"How often Turnpike polls a provider for the state of a video. The first polls come sooner."`
 	Espeak       bool          `name:"espeak" reload:"yes" default:"true" help:"Let live keys use espeak-ng for speech, free of charge, if it is installed."`
+}
+
+// Responses configures background responses.
+type Responses struct {
+	Concurrency  int           `name:"concurrency" node:"yes" default:"256" min:"1" max:"100000" help:"Maximum concurrent background responses on this node."`
+	PerWorkspace int           `name:"per_workspace" default:"32" min:"1" max:"1000" help:"Maximum concurrent background responses per lane of a workspace, which has 16 lanes."`
+	Deadline     time.Duration `name:"deadline" default:"24h" min:"1s" max:"720h" help:"How long a background response may take before it fails."`
 }
 
 // Batches configures batches of model requests.

@@ -15,6 +15,7 @@ import (
 
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
+	"turnpike/internal/jsonbody"
 	"turnpike/internal/keyring"
 	"turnpike/internal/visibility"
 )
@@ -38,8 +39,18 @@ type Response struct {
 	ConversationID string // the conversation that it belongs to, or ""
 	CreatedAt      time.Time
 	ExpiresAt      time.Time
+	Status         Status // of a background response that has not ended
 	Content
 }
+
+// Status is the state of a background response. It is empty for all responses that have ended.
+type Status string
+
+// The states.
+const (
+	Queued     Status = "queued"
+	InProgress Status = "in_progress"
+)
 
 // Content is the encrypted part of a response.
 type Content struct {
@@ -92,7 +103,7 @@ type indexedItem struct{ id, response string }
 
 var (
 	insertResponses = db.NewBulk("responses", "ON CONFLICT (id) DO NOTHING", "id text", "workspace_id text", "environment text", "project text", "reader text",
-		"previous_id text", "conversation_id text", "content text", "bytes bigint", "created_at bigint", "expires_at bigint")
+		"previous_id text", "conversation_id text", "content text", "bytes bigint", "created_at bigint", "expires_at bigint", "status text")
 	insertIndex = db.NewBulk("response_items", "ON CONFLICT (workspace_id, environment, id) DO UPDATE SET response_id = excluded.response_id",
 		"workspace_id text", "environment text", "id text", "response_id text")
 )
@@ -100,14 +111,24 @@ var (
 // Save queues a response for the next commit. The response may be announced as stored when the
 // write is done.
 func (s *Store) Save(r *Response) (*db.Pending, error) {
-	plain, err := json.Marshal(r.Content, lenient)
+	p, err := s.prepare(r)
 	if err != nil {
 		return nil, fmt.Errorf("stored response: %w", err)
+	}
+	s.usage.add(r.WorkspaceID, int64(len(p.sealed)))
+	return s.queue.Add(p), nil
+}
+
+// prepare encrypts a response, and lists the items that it adds.
+func (s *Store) prepare(r *Response) (*pendingResponse, error) {
+	plain, err := json.Marshal(r.Content, lenient)
+	if err != nil {
+		return nil, err
 	}
 	p := &pendingResponse{Response: r, sealed: s.ring.Seal(plain, responsePlace(r.ID))}
 	output, err := r.Output()
 	if err != nil {
-		return nil, fmt.Errorf("stored response: %w", err)
+		return nil, err
 	}
 	for _, item := range output {
 		if id := itemID(item); id != "" && !derivedFrom(id, r.ID) {
@@ -120,23 +141,34 @@ func (s *Store) Save(r *Response) (*db.Pending, error) {
 		}
 		p.added = append(p.added, output...)
 	}
-	s.usage.add(r.WorkspaceID, int64(len(p.sealed)))
-	return s.queue.Add(p), nil
+	return p, nil
 }
 
 func responsePlace(id string) string { return "response/" + id }
 
+func (p *pendingResponse) row() []any {
+	return []any{p.ID, p.WorkspaceID, string(p.Environment), db.OrNull(p.Project), p.Reader, db.OrNull(p.PreviousID), db.OrNull(p.ConversationID),
+		p.sealed, int64(len(p.sealed)), p.CreatedAt.UnixMicro(), p.ExpiresAt.UnixMicro(), db.OrNull(p.Status)}
+}
+
 func (s *Store) write(ctx context.Context, tx *db.Tx, list []*pendingResponse) error {
-	var rows, index [][]any
-	for _, p := range list {
-		rows = append(rows, []any{p.ID, p.WorkspaceID, string(p.Environment), db.OrNull(p.Project), p.Reader, db.OrNull(p.PreviousID), db.OrNull(p.ConversationID),
-			p.sealed, int64(len(p.sealed)), p.CreatedAt.UnixMicro(), p.ExpiresAt.UnixMicro()})
-		for _, item := range p.items {
-			index = append(index, []any{p.WorkspaceID, string(p.Environment), item.id, item.response})
-		}
+	rows := make([][]any, len(list))
+	for i, p := range list {
+		rows[i] = p.row()
 	}
 	if _, err := insertResponses.Write(ctx, tx, rows); err != nil {
 		return err
+	}
+	return s.addItems(ctx, tx, list)
+}
+
+// addItems writes the items of responses that have ended.
+func (s *Store) addItems(ctx context.Context, tx *db.Tx, list []*pendingResponse) error {
+	var index [][]any
+	for _, p := range list {
+		for _, item := range p.items {
+			index = append(index, []any{p.WorkspaceID, string(p.Environment), item.id, item.response})
+		}
 	}
 	if len(index) > 0 {
 		if _, err := insertIndex.Write(ctx, tx, lastOfEach(index)); err != nil {
@@ -167,12 +199,12 @@ func lastOfEach(rows [][]any) (out [][]any) {
 	return out
 }
 
-const responseColumns = "r.id, r.workspace_id, r.environment, r.project, r.reader, r.previous_id, r.conversation_id, r.content, r.created_at, r.expires_at"
+const responseColumns = "r.id, r.workspace_id, r.environment, r.project, r.reader, r.previous_id, r.conversation_id, r.content, r.created_at, r.expires_at, r.status"
 
 func (s *Store) scan(row db.Row) (*Response, error) {
 	var r Response
 	var sealed string
-	if err := db.Scan(row, &r.ID, &r.WorkspaceID, &r.Environment, &r.Project, &r.Reader, &r.PreviousID, &r.ConversationID, &sealed, &r.CreatedAt, &r.ExpiresAt); err != nil {
+	if err := db.Scan(row, &r.ID, &r.WorkspaceID, &r.Environment, &r.Project, &r.Reader, &r.PreviousID, &r.ConversationID, &sealed, &r.CreatedAt, &r.ExpiresAt, &r.Status); err != nil {
 		return nil, err
 	}
 	plain, err := s.ring.Open(sealed, responsePlace(r.ID))
@@ -181,6 +213,9 @@ func (s *Store) scan(row db.Row) (*Response, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("stored response %s: %w", r.ID, err)
+	}
+	if r.Status == InProgress { // the content has the response as it was queued
+		r.Response = jsonbody.ReplaceMember(r.Response, "status", `"`+string(InProgress)+`"`)
 	}
 	return &r, nil
 }
@@ -244,13 +279,20 @@ func (r *Response) InputItems() []jsontext.Value {
 
 // Delete deletes a response.
 func (s *Store) Delete(ctx context.Context, tx *db.Tx, f visibility.Filter, id string) error {
-	if _, err := s.Get(ctx, tx, f, id); err != nil {
+	r, err := s.Get(ctx, tx, f, id)
+	if err != nil {
+		return err
+	}
+	if r.Status != "" {
+		return fault.New(fault.InvalidState, "The response is %s. Cancel it first with POST /v1/responses/%s/cancel.", r.Status, id)
+	}
+	if _, err := tx.Exec(ctx, "DELETE FROM response_events WHERE response_id = $1", id); err != nil {
 		return err
 	}
 	if _, err := tx.Exec(ctx, "DELETE FROM response_items WHERE response_id = $1", id); err != nil {
 		return err
 	}
-	_, err := tx.Exec(ctx, "DELETE FROM responses WHERE id = $1", id)
+	_, err = tx.Exec(ctx, "DELETE FROM responses WHERE id = $1", id)
 	return err
 }
 
@@ -299,8 +341,10 @@ func (s *Store) Find(ctx context.Context, q db.Querier, f visibility.Filter, ids
 func (s *Store) Purge(ctx context.Context, tx *db.Tx, limit int64) (int64, error) {
 	const expired = "(SELECT id FROM responses WHERE expires_at <= $1 ORDER BY expires_at, id LIMIT $2)"
 	at := s.now().UnixMicro()
-	if _, err := tx.Exec(ctx, "DELETE FROM response_items WHERE response_id IN "+expired, at, limit); err != nil {
-		return 0, err
+	for _, table := range []string{"response_items", "response_events"} {
+		if _, err := tx.Exec(ctx, "DELETE FROM "+table+" WHERE response_id IN "+expired, at, limit); err != nil {
+			return 0, err
+		}
 	}
 	return tx.Exec(ctx, "DELETE FROM responses WHERE id IN "+expired, at, limit)
 }

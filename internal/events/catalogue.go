@@ -20,6 +20,10 @@ const (
 	AgentRunAwaitingApproval Type = "agent.run.awaiting_approval"
 	AgentRunCompleted        Type = "agent.run.completed"
 	AgentRunFailed           Type = "agent.run.failed"
+	ResponseCompleted        Type = "response.completed"
+	ResponseIncomplete       Type = "response.incomplete"
+	ResponseFailed           Type = "response.failed"
+	ResponseCancelled        Type = "response.cancelled"
 	BatchCompleted           Type = "batch.completed"
 	BatchFailed              Type = "batch.failed"
 	BatchExpired             Type = "batch.expired"
@@ -32,6 +36,7 @@ const (
 var Types = []Type{
 	ImageBatchCompleted, VideoRenderCompleted, VoiceRenderCompleted,
 	AgentRunAwaitingApproval, AgentRunCompleted, AgentRunFailed,
+	ResponseCompleted, ResponseIncomplete, ResponseFailed, ResponseCancelled,
 	BatchCompleted, BatchFailed, BatchExpired, BatchCancelled,
 	BillingCreditsLow, KeyAutoRevoked,
 }
@@ -40,7 +45,7 @@ var Types = []Type{
 const everything = "*"
 
 // wildcards match all events of one resource.
-var wildcards = []string{"image.batch.*", "video.render.*", "voice.render.*", "agent.run.*", "batch.*", "billing.credits.*", "key.*"}
+var wildcards = []string{"image.batch.*", "video.render.*", "voice.render.*", "agent.run.*", "response.*", "batch.*", "billing.credits.*", "key.*"}
 
 // maxPatterns is the maximum size of a subscription.
 const maxPatterns = 50

@@ -257,3 +257,11 @@ type RevokedKey struct {
 const MaxDescendants = 100
 
 func (KeyRevoked) eventType() Type { return KeyAutoRevoked }
+
+// Response is the data of the events about background responses. As in OpenAI's API, it has only the ID.
+type Response struct {
+	ID   string `json:"id"`
+	Type Type   `json:"-"`
+}
+
+func (r Response) eventType() Type { return r.Type }

@@ -44,6 +44,8 @@ func Sample(t Type, now time.Time) Payload {
 			Progress: 100, Segments: VoiceSegments{Total: 12, Completed: 12}, Characters: 8_431, DurationSeconds: 541.2, ContentType: "audio/wav",
 			URL: &url, URLExpiresAt: &expires, Cost: 126 * credits.Credit, Metadata: none, CreatedAt: at(2 * time.Minute),
 			StartedAt: ago(119 * time.Second), CompletedAt: &done, ExpiresAt: &gone}
+	case ResponseCompleted, ResponseIncomplete, ResponseFailed, ResponseCancelled:
+		return Response{ID: ids.New(ids.Response), Type: t}
 	case AgentRunAwaitingApproval:
 		arguments := `{"order":"A-1042","amount":49.9}`
 		sum := sha256.Sum256([]byte(arguments))

@@ -75,6 +75,9 @@ type Call struct {
 	Allowance *Allowance
 	// Step marks a step of an agent run: only its tokens count toward the rate limits.
 	Step bool
+	// Prepaid is the reservation of the job that makes this call; nil reserves credits. The job counts
+	// toward the rate limits and is charged, so the call itself isn't logged: Record collects its usage.
+	Prepaid *Prepaid
 	// TransformBody, if set, converts the body of a plain response before the call is charged.
 	TransformBody func(body []byte) ([]byte, error)
 	// UseProject, if set, is called after the rate limit check, before credits are reserved.
@@ -85,6 +88,12 @@ type Call struct {
 	BeforeWait func()
 	// Defer schedules work for after the response was sent; nil runs it immediately.
 	Defer func(func())
+}
+
+// Prepaid is a reservation that belongs to a job.
+type Prepaid struct {
+	Amount    credits.Micro
+	MaxOutput int64 // output tokens that it pays for; 0 if it sets no limit
 }
 
 // Allowance is a budget that only one call at a time uses, so it needs no lease.
@@ -140,9 +149,12 @@ func (g *snapshot) run(ctx context.Context, c Call, r *request, targets []target
 			return nil, err
 		}
 	}
-	ticket, err := g.checkRateLimit(c, r, targets[0])
-	if err != nil {
-		return nil, err
+	ticket := &limits.Ticket{}
+	if c.Prepaid == nil {
+		var err error
+		if ticket, err = g.checkRateLimit(c, r, targets[0]); err != nil {
+			return nil, err
+		}
 	}
 	a := g.startCall(c, r, ticket, targets[0])
 	streaming := false
@@ -159,8 +171,13 @@ func (g *snapshot) run(ctx context.Context, c Call, r *request, targets []target
 	}
 	free := c.Principal.Environment == accounts.Test
 	if !free {
+		reserve := g.reserve
+		if c.Prepaid != nil {
+			reserve = usePrepaid
+		}
 		var output int64
-		if a.reservation, output, err = g.reserve(ctx, c, r, targets); err != nil {
+		var err error
+		if a.reservation, output, err = reserve(ctx, c, r, targets); err != nil {
 			a.observeFailure(err)
 			return nil, err
 		}
@@ -171,18 +188,18 @@ func (g *snapshot) run(ctx context.Context, c Call, r *request, targets []target
 	first := targets[0]
 	c.Record.Note(func(e *audit.Entry) {
 		e.Model, e.Provider = first.offer.ID, first.provider.Name()
-		if h := a.reservation; h != nil {
+		if h := a.reservation; h != nil && c.Prepaid == nil {
 			e.Hold, e.Accounts, e.Reserved, e.PriceVersion = h, h.Accounts(), h.Amount, g.Catalog.PriceVersion()
 		}
 	})
 	// The intent is queued when the upstream call starts, and the first byte of the response
 	// waits for it. Simulated calls cost nothing and are faster than a disk, so their intent is
 	// written together with their settlement.
-	if !free {
+	if !free && c.Prepaid == nil {
 		c.Record.Start(first.health.expectedLatency())
 	}
 	// If the log is failing, as on a full disk, don't pay a provider for a response that can't be sent.
-	if g.Strict || !free && c.Record.Degraded() {
+	if c.Prepaid == nil && (g.Strict || !free && c.Record.Degraded()) {
 		if err := c.Record.Durable(logTimeout); err != nil {
 			a.observation.Failure = string(fault.StorageUnavailable)
 			return nil, err
@@ -216,6 +233,9 @@ func (g *snapshot) run(ctx context.Context, c Call, r *request, targets []target
 	out.Credits = a.settleResponse(resp)
 	if out.Body = resp.Body; transformed != nil {
 		out.Body = transformed
+	}
+	if c.Prepaid != nil { // its client gets no header with the credits
+		out.Body = withCredits(out.Body, out.Credits)
 	}
 	return out, nil
 }

@@ -19,19 +19,9 @@ import (
 // Responses makes a response. Providers with the Responses API get the request in that format, and
 // all others as a chat completion.
 func (g *Gateway) Responses(ctx context.Context, c Call, in *responses.Request) (*Response, error) {
-	r, err := readResponses(in)
-	if err != nil {
-		return nil, err
-	}
 	s := g.current.Load()
-	targets, err := s.route(c.Principal.Environment, r.models, catalog.Chat, r)
+	r, targets, err := s.routeResponse(c, in)
 	if err != nil {
-		return nil, err
-	}
-	if err := r.checkTier(targets); err != nil {
-		return nil, err
-	}
-	if err := cmp.Or(r.priceTools(in, targets), r.boundInput(in, targets)); err != nil {
 		return nil, err
 	}
 	c.TransformBody = in.ToResponse
@@ -49,6 +39,19 @@ func (g *Gateway) Responses(ctx context.Context, c Call, in *responses.Request) 
 		}
 		return resp, err
 	})
+}
+
+// routeResponse reads a request and finds its targets.
+func (g *snapshot) routeResponse(c Call, in *responses.Request) (*request, []target, error) {
+	r, err := readResponses(in)
+	if err != nil {
+		return nil, nil, err
+	}
+	targets, err := g.route(c.Principal.Environment, r.models, catalog.Chat, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	return r, targets, cmp.Or(r.checkTier(targets), r.priceTools(in, targets), r.boundInput(in, targets))
 }
 
 // tokenCounter counts the input tokens of a chat request. The simulator does.

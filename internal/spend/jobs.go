@@ -115,6 +115,8 @@ type JobCharge struct {
 	Cost      credits.Micro
 	// PriceVersion identifies the prices.
 	PriceVersion string
+	// Call is what the model call of a job used that consists of one; nil for other jobs.
+	Call *audit.Entry
 }
 
 // SettleJob charges a job from its lease in the transaction that ends it, and
@@ -142,6 +144,10 @@ func (c *JobCharge) amend(ctx context.Context, tx *db.Tx) (*audit.Entry, error) 
 		e.Credits, e.SimulatedCredits, e.UnbilledCredits = c.charged(), 0, c.Cost-c.charged()
 		if c.Environment != accounts.Live {
 			e.SimulatedCredits, e.UnbilledCredits = c.Cost, 0
+		}
+		if u := c.Call; u != nil {
+			e.InputTokens, e.OutputTokens, e.CachedTokens, e.UsageSource = u.InputTokens, u.OutputTokens, u.CachedTokens, u.UsageSource
+			e.Attempts, e.Upstream, e.ErrorCode = u.Attempts, u.Upstream, u.ErrorCode
 		}
 	})
 }

@@ -356,7 +356,13 @@ func speechBody(text string) map[string]any {
 // wakeLanes enqueues every lane of jobs. The poll would find them a second later.
 func (c *client) wakeLanes(t *testing.T) {
 	t.Helper()
-	rows, err := c.DB.Query(t.Context(), "SELECT id FROM lanes WHERE queue = $1", media.Queue)
+	c.wakeQueue(t, media.Queue)
+}
+
+// wakeQueue enqueues every lane of a queue.
+func (c *client) wakeQueue(t *testing.T, queue string) {
+	t.Helper()
+	rows, err := c.DB.Query(t.Context(), "SELECT id FROM lanes WHERE queue = $1", queue)
 	names, err := db.All(rows, err, func(r db.Row) (id string, err error) {
 		err = r.Scan(&id)
 		return id, err
@@ -368,7 +374,7 @@ func (c *client) wakeLanes(t *testing.T) {
 	for _, id := range names {
 		due[id] = c.Clock.Now()
 	}
-	c.write(t, func(tx *db.Tx) error { return lanes.Enqueue(t.Context(), tx, media.Queue, due) })
+	c.write(t, func(tx *db.Tx) error { return lanes.Enqueue(t.Context(), tx, queue, due) })
 }
 
 // advance moves the clock and wakes the jobs that are due.

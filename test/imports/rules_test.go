@@ -15,18 +15,18 @@ var layers = []layer{
 	{"commands", list("cli")},
 	{"wiring", list("app")},
 	{"faces", list("api dashboard tunnel")},
-	{"engines", list("gateway providers media agents batches webhooks leaks lanes mail retention backup certificates")},
+	{"engines", list("gateway providers media background agents batches webhooks leaks lanes mail retention backup certificates")},
 	{"records", list("accounts idempotency conversations access people limits spend catalog events audit files apifiles")},
 	{"settings", list("config")},
 	{"upper ground", list("nodes visibility openai web docsite")},
 	{"middle ground", list("db safehttp jsonbody keyring addrlimit connlimit")},
-	{"lower ground", list("ids fault credits fsync audio clientip safeschema")},
+	{"lower ground", list("ids fault credits fsync audio clientip safeschema watch")},
 	{"public", list("webhook docs")},
 }
 
 // sameLayer lists the allowed imports within a layer.
 var sameLayer = []grant{
-	{from: list("agents batches"), to: list("gateway")},
+	{from: list("agents background batches"), to: list("gateway")},
 	{from: list("media"), to: list("gateway providers")},
 	{from: list("gateway"), to: list("providers")},
 	{from: members("engines"), to: list("lanes mail retention")},

@@ -15,7 +15,16 @@ type Event struct {
 
 // Terminal reports whether the event is the last one of a response.
 func (e Event) Terminal() bool {
-	return e.Type == "response.completed" || e.Type == "response.incomplete" || e.Type == "response.failed"
+	return e.Type == "response.completed" || e.Type == "response.incomplete" || e.Type == "response.failed" || e.Type == "response.cancelled"
+}
+
+// EventType returns the type of an event by its data.
+func EventType(data []byte) string {
+	var e struct {
+		Type text `json:"type"`
+	}
+	_ = json.Unmarshal(data, &e, lenient...) // data without a type has none
+	return string(e.Type)
 }
 
 // ResponseOf returns the response object of the last event, or nil.

@@ -76,13 +76,8 @@ func (s *NativeStream) end(status string, fields map[string]jsontext.Value) Even
 	}
 	last.Response["status"] = jsontext.Value(`"` + status + `"`)
 	last.Response["output"] = s.output()
-	kind := "response." + status
-	data, _ := json.Marshal(struct {
-		Type     string                    `json:"type"`
-		Sequence int                       `json:"sequence_number"`
-		Response map[string]jsontext.Value `json:"response"`
-	}{kind, s.next(), last.Response}, append([]jsontext.Options{json.Deterministic(true)}, lenient...)...)
-	return Event{Type: kind, Data: data}
+	response, _ := json.Marshal(last.Response, append([]jsontext.Options{json.Deterministic(true)}, lenient...)...)
+	return responseEvent("response."+status, s.next(), response)
 }
 
 // output returns the finished items.

@@ -94,9 +94,6 @@ var unsupported = []struct{ name, hint, replacement string }{
 }
 
 func (in *request) rejectUnsupported() error {
-	if in.Background {
-		return fault.Invalid("background", "background true is not supported. Omit it, and read or stream the response.")
-	}
 	if in.N != nil && *in.N != 1 {
 		return fault.Invalid("n", "n must be 1 or absent. For another response, repeat the request.")
 	}
@@ -240,6 +237,8 @@ type Request struct {
 	Now func() time.Time
 	// Stored is set by the caller if it stores the response.
 	Stored bool
+	// CreatedAt is when a background response was created. Otherwise the provider's time counts.
+	CreatedAt time.Time
 
 	in           *request
 	body         []byte

@@ -170,11 +170,15 @@ func (r *Request) newResponse(of *completion) *response {
 		ID:                "resp_" + r.suffix(string(of.ID)),
 		Object:            "response",
 		CreatedAt:         int64(of.Created),
+		Background:        in.Background,
 		Status:            inProgress,
 		Model:             cmp.Or(string(of.Model), r.Model),
 		ParallelToolCalls: in.ParallelToolCalls == nil || *in.ParallelToolCalls,
 		Text:              textSettings{Format: &textFormat{Type: "text"}},
 		Truncation:        "disabled",
+	}
+	if in.Background {
+		out.CreatedAt = r.CreatedAt.Unix()
 	}
 	if out.Temperature == nil {
 		out.Temperature = new(1.0)

@@ -34,6 +34,8 @@ func (in *request) checkState() error {
 	switch {
 	case !in.Conversation.IsNull() && in.conversation() == "":
 		return fault.Invalid("conversation", "conversation must be an ID, or an object with an id.")
+	case in.Background && in.Store != nil && !*in.Store:
+		return fault.Invalid("store", "A background response must be stored. Omit store, or omit background.")
 	case in.PreviousResponseID != nil && in.conversation() != "":
 		return fault.Invalid("conversation", "conversation and previous_response_id exclude each other. Send one of them.")
 	}
@@ -172,6 +174,10 @@ func (r *Request) ResponseFields() []providers.Field {
 	fields := []providers.Field{
 		{Name: "id", Value: quote(r.ResponseID())},
 		{Name: "store", Value: jsontext.Value(strconv.FormatBool(r.Stored))},
+	}
+	if r.Background() {
+		fields = append(fields, providers.Field{Name: "background", Value: jsontext.Value("true")},
+			providers.Field{Name: "created_at", Value: jsontext.Value(strconv.FormatInt(r.CreatedAt.Unix(), 10))})
 	}
 	if id := r.PreviousResponseID(); id != "" {
 		fields = append(fields, providers.Field{Name: "previous_response_id", Value: quote(id)})

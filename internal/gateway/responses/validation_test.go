@@ -78,7 +78,7 @@ func TestInvalidRequestErrorNamesTheField(t *testing.T) {
 		{with(`"previous_response_id":"resp_1","conversation":"conv_1"`), invalid, "conversation", "exclude each other"},
 		{with(`"prompt":{"id":"pmpt_1"}`), invalid, "prompt", "not stored"},
 		{with(`"context_management":[{"type":"compaction"}]`), invalid, "context_management", "not supported"},
-		{with(`"background":true`), invalid, "background", "stream the response"},
+		{with(`"background":true,"store":false`), invalid, "store", "must be stored"},
 		{with(`"n":2`), invalid, "n", "repeat the request"},
 		{with(`"audio":{"voice":"alloy"}`), invalid, "audio", "chat"},
 		{with(`"messages":[]`), unknown, "messages", "input"},

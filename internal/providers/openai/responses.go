@@ -54,6 +54,7 @@ func responsesBody(req *providers.ResponsesRequest) ([]byte, error) {
 	o.set("store", "false")
 	o.drop("previous_response_id")
 	o.drop("conversation")
+	o.drop("background")
 	if req.Input != nil {
 		o.set("input", string(req.Input))
 	}
