@@ -86,6 +86,9 @@ func (s *Service) send(ctx context.Context, b *Batch, c gateway.Call, requestID 
 	if err != nil {
 		return nil, err
 	}
+	if r.Background() {
+		return nil, fault.Invalid("background", "background true has no effect in a batch. Omit it.")
+	}
 	if r.NeedsState() {
 		return nil, fault.New(fault.InvalidParameter, "Responses in a batch aren't stored and can't refer to stored ones. Omit previous_response_id, conversation and item_reference, and send all items in input.")
 	}

@@ -65,6 +65,20 @@ func TestRunMetricsFollowARun(t *testing.T) {
 	})
 }
 
+func TestBackgroundMetricsFollowAResponse(t *testing.T) {
+	eachGateway(t, both, watched, func(t *testing.T, m *gatewayClient) {
+		_, path := m.queue(t, inBackground("small", "Hi.", nil))
+		m.waitForResponse(t, path, "completed")
+		eventuallySeries(t, m.Server, map[string]float64{
+			`turnpike_background_responses_finished_total{status="completed"}`: 1,
+			`turnpike_background_responses_finished_total{status="failed"}`:    0,
+			`turnpike_background_responses_unfinished{status="queued"}`:        0,
+			`turnpike_background_responses_unfinished{status="in_progress"}`:   0,
+			"turnpike_background_responses_oldest_seconds":                     0,
+		})
+	})
+}
+
 func TestRefusalMetricsCountBudgetsAndLimits(t *testing.T) {
 	eachGateway(t, both, watched, func(t *testing.T, m *gatewayClient) {
 		none, one := credits.Micro(0), int64(1)
