@@ -18,16 +18,30 @@ func createChatCompletion(c *Call) error {
 	if err != nil {
 		return err
 	}
+	return c.serveModel(body, func(call gateway.Call) (*gateway.Response, error) { return c.s.Gateway.Chat(c.Context(), call) }, c.stream)
+}
+
+// createCompletion implements the predecessor of chat completions.
+func createCompletion(c *Call) error {
+	body, err := c.readModelBody()
+	if err != nil {
+		return err
+	}
+	return c.serveModel(body, func(call gateway.Call) (*gateway.Response, error) { return c.s.Gateway.Completions(c.Context(), call) }, c.stream)
+}
+
+// serveModel makes a model call and sends its response, which may be a stream.
+func (c *Call) serveModel(body []byte, ask func(gateway.Call) (*gateway.Response, error), stream func(*gateway.Stream, *eventWriter) error) error {
 	out := &eventWriter{c: c, batch: true}
 	call := c.modelCall(body)
 	call.BeforeWait = out.flush
-	response, err := c.s.Gateway.Chat(c.Context(), call)
+	response, err := ask(call)
 	if err != nil {
 		return err
 	}
 	if response.Stream != nil {
 		c.nameModel(response)
-		return c.stream(response.Stream, out)
+		return stream(response.Stream, out)
 	}
 	c.sendModelResponse(response, response.Body)
 	return nil

@@ -20,19 +20,9 @@ func createMessage(c *Call) error {
 	if err != nil {
 		return err
 	}
-	out := &eventWriter{c: c, batch: true}
-	call := c.modelCall(body)
-	call.BeforeWait = out.flush
-	response, err := c.s.Gateway.Messages(c.Context(), call, options)
-	if err != nil {
-		return err
-	}
-	if response.Stream != nil {
-		c.nameModel(response)
-		return c.streamMessage(response.Stream, out)
-	}
-	c.sendModelResponse(response, response.Body)
-	return nil
+	return c.serveModel(body, func(call gateway.Call) (*gateway.Response, error) {
+		return c.s.Gateway.Messages(c.Context(), call, options)
+	}, c.streamMessage)
 }
 
 func countMessageTokens(c *Call) error {

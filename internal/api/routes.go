@@ -34,6 +34,7 @@ func Routes() []Route { return slices.Concat(modelRoutes(), resourceRoutes()) }
 func modelRoutes() []Route {
 	return []Route{
 		{"POST", "/v1/chat/completions", access.ChatCompletionsCreate, createChatCompletion},
+		{"POST", "/v1/completions", access.ChatCompletionsCreate, createCompletion},
 		{"POST", responsesPath, access.ResponsesCreate, createResponse},
 		{"POST", "/v1/messages", access.MessagesCreate, createMessage},
 		{"POST", "/v1/messages/count_tokens", access.MessagesCreate, countMessageTokens},

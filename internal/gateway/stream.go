@@ -27,6 +27,8 @@ type Stream struct {
 	call        *activeCall
 	outputLimit int64 // output tokens after which the stream is cut; 0 for none
 	native      bool  // the events are those of the Responses API
+	// transform, if set, translates each event.
+	transform func(data []byte) ([]byte, error)
 
 	lastChunk []byte            // a copy of the provider's, as a template for ours
 	reported  providers.Usage   // by the provider
@@ -42,10 +44,19 @@ func newStream(upstream *startedStream, a *activeCall) *Stream {
 	return &Stream{upstream: upstream, call: a, outputLimit: a.streamOutputLimit()}
 }
 
-// Next returns the next event's JSON, valid until the next call, or io.EOF after the last. Only clients that asked for the
+// Next returns the next event's JSON, valid until the next call, or io.EOF after the last.
+func (s *Stream) Next() ([]byte, error) {
+	data, err := s.next()
+	if err == nil && s.transform != nil {
+		return s.transform(data)
+	}
+	return data, err
+}
+
+// next returns the next event's JSON, valid until the next call, or io.EOF after the last. Only clients that asked for the
 // usage chunk receive it; if the provider sends none, they get an estimate. A stream that has
 // used up its reservation ends.
-func (s *Stream) Next() ([]byte, error) {
+func (s *Stream) next() ([]byte, error) {
 	for {
 		if len(s.pending) > 0 {
 			next := s.pending[0]

@@ -24,6 +24,11 @@ type ChatCompleter interface {
 	Chat(ctx context.Context, req *ChatRequest) (*Response, error)
 }
 
+// Completer makes text completions, the predecessor of chat completions, in OpenAI's format.
+type Completer interface {
+	Complete(ctx context.Context, req *ChatRequest) (*Response, error)
+}
+
 // ChatRequest is a chat request for a provider.
 type ChatRequest struct {
 	Model  string // the provider's name for the model, or a deployment's

@@ -17,6 +17,7 @@ import (
 
 	"turnpike/internal/gateway/messages"
 	"turnpike/internal/jsonbody"
+	"turnpike/internal/openai"
 	"turnpike/internal/providers"
 	"turnpike/test/chaos/program"
 )
@@ -144,6 +145,7 @@ type endpoint struct {
 
 var endpoints = []endpoint{
 	{"/v1/chat/completions", `{"model":"small","messages":[{"role":"user","content":"Hi"}],"n":2,"max_tokens":50`, providers.ChatNames, order{Model: "small-1", N: 2, MaxTokens: 50}, false},
+	{"/v1/completions", `{"model":"small","prompt":"Hi","n":2,"max_tokens":50`, openai.CompletionNames, order{Model: "small-1", N: 2, MaxTokens: 50}, false},
 	{"/v1/embeddings", `{"model":"embed","input":"Hi"`, providers.EmbeddingNames, order{Model: "embed-1"}, false},
 	{"/v1/images/generations", `{"model":"paint","prompt":"A dog","n":2,"size":"256x256"`, providers.ImageNames, order{Model: "paint-1", N: 2, Size: "256x256"}, false},
 	{"/v1/audio/speech", `{"model":"say","input":"Hi","voice":"alloy"`, providers.SpeechNames, order{Model: "say-1"}, false},

@@ -65,6 +65,8 @@ func (u *upstream) serve(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		fmt.Fprint(w, `data: {"id":"c","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"Yes."},"finish_reason":"stop"}]}`+"\n\n"+
 			`data: {"id":"c","object":"chat.completion.chunk","choices":[],`+usage+"}\n\ndata: [DONE]\n\n")
+	case strings.HasSuffix(o.path, "/v1/completions"):
+		fmt.Fprint(w, `{"id":"c","object":"text_completion","created":1,"model":"m","choices":[{"index":0,"text":"Yes.","finish_reason":"stop"}],`+usage+`}`)
 	case strings.HasSuffix(o.path, "/chat/completions"):
 		fmt.Fprint(w, `{"id":"c","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"Yes."},"finish_reason":"stop"}],`+usage+`}`)
 	case strings.HasSuffix(o.path, "/embeddings"):

@@ -117,7 +117,7 @@ func (c *chunk) readChoice() error {
 	var next choice
 	err := eachMember(d, func(name jsontext.Value) error {
 		switch string(name) {
-		case `"delta"`, `"message"`: // of a response that isn't streamed
+		case `"delta"`, `"message"`, `"text"`: // of a stream, a response and a text completion
 			return c.count()
 		case `"index"`:
 			value, err := d.ReadValue()

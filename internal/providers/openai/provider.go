@@ -53,6 +53,7 @@ var (
 	_ providers.SpeechGenerator = (*Provider)(nil)
 	_ providers.VideoGenerator  = (*Provider)(nil)
 	_ providers.Responder       = (*Provider)(nil)
+	_ providers.Completer       = (*Provider)(nil)
 	_ providers.Transcriber     = (*Provider)(nil)
 )
 
@@ -111,7 +112,22 @@ func (p *Provider) Chat(ctx context.Context, req *providers.ChatRequest) (*provi
 	if err != nil {
 		return nil, err
 	}
-	resp, err := p.post(ctx, req.Model, "/chat/completions", body)
+	return p.complete(ctx, req, "/chat/completions", body)
+}
+
+// Complete makes a text completion.
+func (p *Provider) Complete(ctx context.Context, req *providers.ChatRequest) (*providers.Response, error) {
+	d := p.dialect
+	d.maxTokensOnly = true // the API is older than the other field
+	body, err := d.chatBody(req)
+	if err != nil {
+		return nil, err
+	}
+	return p.complete(ctx, req, "/completions", body)
+}
+
+func (p *Provider) complete(ctx context.Context, req *providers.ChatRequest, path string, body []byte) (*providers.Response, error) {
+	resp, err := p.post(ctx, req.Model, path, body)
 	if err != nil {
 		return nil, err
 	}
