@@ -54,7 +54,7 @@ func TestDoctorChecksTheKeyOfEachProvider(t *testing.T) {
 		want                string
 		fails               bool
 	}{
-		"openai":            {"/v1/models", "Authorization", "Bearer " + doctorKey, "{name: openai, type: openai, base_url: '%s/v1', api_key: " + doctorKey + "}", "openai (openai) at %s/v1, from file f:1: 109 models with a price, 14 without, it accepts the key", false},
+		"openai":            {"/v1/models", "Authorization", "Bearer " + doctorKey, "{name: openai, type: openai, base_url: '%s/v1', api_key: " + doctorKey + "}", "openai (openai) at %s/v1, from file f:1: 115 models with a price, 14 without, it accepts the key", false},
 		"openai, wrong key": {"/v1/models", "Authorization", "Bearer other", "{name: openai, type: openai, base_url: '%s/v1', api_key: " + doctorKey + "}", "it rejects the key (401); check api_key or its variable", true},
 		"azure":             {"/openai/models?api-version=2024-10-21", "Api-Key", doctorKey, "{name: azure, type: openai, catalog: openai, base_url: '%s/openai', api_version: 2024-10-21, api_key: " + doctorKey + "}", "it accepts the key", false},
 		"own header":        {"/v1/models", "X-Team", doctorKey, "{name: a, type: openai, base_url: '%s/v1', headers: {x-team: " + doctorKey + "}, local: true}", "any model, it responds without a key", false},
@@ -64,7 +64,7 @@ func TestDoctorChecksTheKeyOfEachProvider(t *testing.T) {
 		"no list":           {"/elsewhere", "", "", "{name: a, type: openai, base_url: '%s/v1', default_price: {input: 1, output: 1}}", "it responds, but has no list of models (404)", false},
 		"no models":         {"/v1/models", "", "", "{name: a, type: openai, base_url: '%s/v1'}", "no models; set models, a default_price", true},
 		"listed":            {"/v1/models", "", "", "{name: a, type: openai, base_url: '%s/v1', models: [{id: x}, {id: y, price: {input: 1, output: 1}}]}", "1 models with a price, 1 without", false},
-		"default price":     {"/v1/models", "", "", "{name: a, type: openai, catalog: groq, base_url: '%s/v1', default_price: {input: 1, output: 1}}", "12 models with a price, 0 without, and any other, ", false},
+		"default price":     {"/v1/models", "", "", "{name: a, type: openai, catalog: groq, base_url: '%s/v1', default_price: {input: 1, output: 1}}", "14 models with a price, 0 without, and any other, ", false},
 		"unknown catalog":   {"/v1/models", "", "", "{name: a, type: openai, catalog: gorq, base_url: '%s/v1'}", `unknown table "gorq"; want one of anthropic,`, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -202,7 +202,8 @@ providers:
 	if m := c.Offer("mine", "m"); m.Upstream != "gpt-4o-mini" || m.ContextWindow != 7 || m.MaxOutputTokens != 8 || m.Capabilities != all || m.Price.Input != 22_500_000 {
 		t.Errorf("got %+v", m)
 	}
-	if n := c.Offer("mine", "n").Price; n != (catalog.Price{Input: 150e6, Output: 300e6, CachedInput: 75e6, CacheWrite: 450e6}) {
+	n := c.Offer("mine", "n").Price
+	if want := (catalog.Price{Input: 150e6, Output: 300e6, CachedInput: 75e6, CacheWrite: 450e6, Tools: n.Tools}); n != want {
 		t.Errorf("got %+v", n)
 	}
 	if c.Offer("house", "claude-opus-5") == nil {

@@ -196,6 +196,7 @@ func TestInterruptedUploadLeavesNothing(t *testing.T) {
 		}
 		s.Eventually(t, func() bool { return len(storedFiles(t, s)) > 0 }) // it is being spooled
 		cancel()
+		_ = rest.CloseWithError(context.Canceled) // net/http may wait for the rest of the body otherwise
 		<-failed
 		s.Eventually(t, func() bool { return len(storedFiles(t, s)) == 0 })
 		if list := s.Do(t, harness.Request{Method: "GET", Path: "/v1/files", Key: key}).Want(t, 200, ""); list.At("data.0") != nil {
