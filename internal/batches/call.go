@@ -3,6 +3,7 @@ package batches
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"strings"
 	"time"
@@ -32,6 +33,9 @@ func (s *Service) call(ctx context.Context, b *Batch, l *line, p *access.Princip
 	record := s.Log.Open(audit.Entry{RequestID: st.requestID, Tenant: b.Tenant, KeyID: p.KeyID, KeyHint: p.KeyHint, IP: b.Options.IP, Method: http.MethodPost,
 		Path: b.path(), Project: b.Project, UserAgent: b.Options.UserAgent, CreatedAt: began})
 	response, err := s.send(ctx, b, gateway.Call{Principal: p, Project: b.Project, Record: record, Body: body, Header: http.Header{}, Step: true}, st.requestID)
+	if waits(err) {
+		return s.postponed(b, st, err), nil // without an entry in the log: nothing was called
+	}
 	status, code := http.StatusOK, ""
 	if err != nil {
 		status = http.StatusBadGateway
@@ -121,8 +125,25 @@ func (s *Service) completed(st *start, e *audit.Entry, response *gateway.Respons
 // that tests of failures see them.
 var retryDelays = []time.Duration{5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute}
 
-// budgetDelay is how long a line waits if only requests in progress keep it from its credits.
-const budgetDelay = time.Second
+// waits reports whether a line may run later: the key's own limit is reached, or only requests in
+// progress keep the line from its credits.
+func waits(err error) bool { return fault.Is(err, fault.RateLimitExceeded) || spend.Transient(err) }
+
+// Lines that wait are spread over a time that grows with their number, so that a large batch
+// doesn't try all of them every second.
+const (
+	spreadPerLine = 10 * time.Millisecond
+	maxSpread     = time.Minute
+)
+
+// postponed returns the result of a line that waits.
+func (s *Service) postponed(b *Batch, st *start, err error) *result {
+	delay := time.Second + rand.N(min(maxSpread, time.Duration(b.Pending()+1)*spreadPerLine))
+	if f, ok := fault.As(err); ok {
+		delay += f.RetryAfter
+	}
+	return &result{line: st.line, attempts: st.attempts(), status: lineWaiting, tries: st.line.Tries, due: new(s.Now().Add(delay)), upstream: true}
+}
 
 // failed returns the result of a line whose request failed: a retry, or an error.
 func (s *Service) failed(b *Batch, st *start, err error) (*result, error) {
@@ -134,14 +155,7 @@ func (s *Service) failed(b *Batch, st *start, err error) (*result, error) {
 	now := s.Now()
 	retry := &result{line: st.line, attempts: st.attempts(), status: lineWaiting, tries: st.line.Tries}
 	transient := fault.FamilyOf(f.Code).Status >= http.StatusInternalServerError && f.Code != fault.NoProvider
-	switch {
-	case f.Code == fault.RateLimitExceeded: // the key's own limit only delays the line
-		retry.due = new(now.Add(max(f.RetryAfter, time.Second)))
-		return retry, nil
-	case spend.Transient(err):
-		retry.due = new(now.Add(budgetDelay))
-		return retry, nil
-	case transient && b.Environment == accounts.Live && int(st.line.Tries) < len(retryDelays):
+	if transient && b.Environment == accounts.Live && int(st.line.Tries) < len(retryDelays) {
 		retry.due = new(now.Add(max(retryDelays[st.line.Tries], f.RetryAfter)))
 		retry.tries++
 		retry.upstream = true

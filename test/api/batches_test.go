@@ -158,6 +158,7 @@ func TestBatchNeverOverspends(t *testing.T) {
 		}
 		m.credits(t, 1)
 		path := m.createBatch(t, "/v1/chat/completions", jsonLines(t, lines...))
+		m.advanceUntilEnded(t, path, 2*time.Second) // lines may wait for the reservations of others
 		b := m.waitForBatch(t, path, "completed")
 		completed, failed := m.results(t, b, "output_file_id"), m.results(t, b, "error_file_id")
 		if len(completed) == 0 || len(failed) == 0 || len(completed)+len(failed) != 40 {
@@ -421,5 +422,59 @@ func TestMessageBatchHasAnthropicsFormat(t *testing.T) {
 		m.Eventually(t, func() bool { return m.get(t, "/v1/messages/batches/"+failed).Text("processing_status") == "ended" })
 		m.ask(t, "GET", "/v1/messages/batches/"+failed+"/results", nil).Want(t, 404, "not_found")
 		m.waitUntilSettled(t)
+	})
+}
+
+// advanceUntilEnded moves the clock until the batch has ended.
+func (c *client) advanceUntilEnded(t *testing.T, path string, step time.Duration) {
+	t.Helper()
+	c.Eventually(t, func() bool {
+		if c.get(t, path).At("finalizing_at") != nil {
+			return true
+		}
+		c.Clock.Turn(step)
+		c.wakeBatches(t)
+		return false
+	})
+}
+
+func TestBatchWaitsForRateLimits(t *testing.T) {
+	eachGateway(t, sqlite, func(cfg *config.Config) { cfg.Limits.LiveTokensPerMinute = 200 }, func(t *testing.T, m *gatewayClient) {
+		var lines []any
+		for i := range 10 {
+			lines = append(lines, chatLine(fmt.Sprint(i), "small", "Hi."))
+		}
+		path := m.createBatch(t, "/v1/chat/completions", jsonLines(t, lines...))
+		m.advanceUntilEnded(t, path, 20*time.Second)
+		b := m.waitForBatch(t, path, "completed")
+		if b.At("request_counts.completed") != 10.0 {
+			t.Errorf("got %s, want 10 completed requests", b.Body)
+		}
+		// Waiting isn't a request.
+		if n := m.number(t, "SELECT count(*) FROM requests WHERE path = $1 AND method = 'POST'", path); n != 10 {
+			t.Errorf("the log has %d requests of the batch, want 10", n)
+		}
+	})
+}
+
+func TestBatchDoesNotDelayNeighbors(t *testing.T) {
+	slots := func(cfg *config.Config) { cfg.Batches.PerWorkspace, cfg.Batches.Concurrency = 2, 4 }
+	eachGateway(t, sqlite, slots, func(t *testing.T, m *gatewayClient) {
+		gate := make(chan struct{})
+		defer close(gate)
+		var lines []any
+		for i := range 100 {
+			lines = append(lines, chatLine(fmt.Sprint(i), "small", "Hi."))
+		}
+		for range 2 {
+			m.openai.Queue(upstreams.OpenAIReply{Gate: gate})
+		}
+		m.createBatch(t, "/v1/chat/completions", jsonLines(t, lines...))
+		m.Eventually(t, func() bool { return len(m.openai.Requests()) == 2 }) // its share is busy
+		neighbor := newClient(t, m.Server, accounts.Live)
+		b := neighbor.waitForBatch(t, neighbor.createBatch(t, "/v1/chat/completions", jsonLines(t, chatLine("a", "small", "Hi."))), "completed")
+		if b.At("request_counts.completed") != 1.0 || len(m.openai.Requests()) != 3 {
+			t.Errorf("got %s after %d requests, want the neighbor's batch completed", b.Body, len(m.openai.Requests()))
+		}
 	})
 }
