@@ -129,7 +129,7 @@ func (g *Gateway) Chat(ctx context.Context, c Call) (*Response, error) {
 		return nil, err
 	}
 	return s.run(ctx, c, r, targets, func(ctx context.Context, t target, maxOutput int64) (*providers.Response, error) {
-		return t.provider.(providers.ChatCompleter).Chat(ctx, &providers.ChatRequest{Model: t.offer.Upstream, ID: t.offer.ID, Body: r.body, Stream: r.stream, MaxOutput: maxOutput, BeforeWait: c.BeforeWait})
+		return t.chat(ctx, &providers.ChatRequest{Model: t.offer.Upstream, ID: t.offer.ID, Body: r.body, Stream: r.stream, MaxOutput: maxOutput, BeforeWait: c.BeforeWait})
 	})
 }
 
