@@ -124,7 +124,8 @@ func cancelJob(k media.Kind) func(ctx context.Context, c *Call, tx *db.Tx, _ str
 	}
 }
 
-var deletedNames = map[media.Kind]string{media.Images: "image.batch.deleted", media.Video: "video.deleted", media.Voice: "voice.render.deleted"}
+var deletedNames = map[media.Kind]string{media.Images: "image.batch.deleted", media.Video: "video.deleted", media.Voice: "voice.render.deleted",
+	media.Transcript: "voice.transcription.deleted"}
 
 func deleteJob(k media.Kind) func(ctx context.Context, c *Call, tx *db.Tx, _ struct{}) (any, error) {
 	return func(ctx context.Context, c *Call, tx *db.Tx, _ struct{}) (any, error) {

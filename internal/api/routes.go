@@ -47,6 +47,7 @@ func modelRoutes() []Route {
 		{"POST", "/v1/audio/transcriptions", access.TranscriptionsCreate, createTranscription},
 		{"POST", "/v1/audio/translations", access.TranscriptionsCreate, createTranslation},
 		{"POST", "/v1/voice/renders", access.VoiceCreate, createJobOf((*media.Service).DraftVoice)},
+		{"POST", "/v1/voice/transcriptions", access.TranscriptionsCreate, createTranscriptionJob},
 		{"POST", "/v1/batches", access.BatchesCreate, createBatch},
 		{"POST", messageBatchesPath, access.BatchesCreate, createMessageBatch},
 		{"POST", "/v1/agents/runs", access.AgentRunsCreate, createRun},
@@ -94,6 +95,11 @@ func resourceRoutes() []Route {
 		{"GET", "/v1/files/{id}", access.FilesRead, read(getFile)},
 		{"GET", "/v1/files/{id}/content", access.FilesRead, getFileContent},
 		{"DELETE", "/v1/files/{id}", access.FilesCreate, act(deleteFile)},
+
+		{"GET", "/v1/voice/transcriptions", access.TranscriptionsCreate, read(listJobs(media.Transcript))},
+		{"GET", "/v1/voice/transcriptions/{id}", access.TranscriptionsCreate, read(getJob(media.Transcript))},
+		{"POST", "/v1/voice/transcriptions/{id}/cancel", access.TranscriptionsCreate, act(cancelJob(media.Transcript))},
+		{"DELETE", "/v1/voice/transcriptions/{id}", access.TranscriptionsCreate, act(deleteJob(media.Transcript))},
 
 		{"GET", "/v1/batches", access.BatchesRead, read(listBatches)},
 		{"GET", "/v1/batches/{id}", access.BatchesRead, read(getBatch)},
@@ -188,6 +194,8 @@ var pathIDs = map[string]web.PathID{
 	"/v1/events":         {Prefix: ids.Event, Kind: "event"},
 	"/v1/audit":          {Prefix: ids.Request, Kind: "request"},
 	"/v1/tool_servers":   {Prefix: ids.ToolServer, Kind: "tool server"},
+
+	"/v1/voice/transcriptions": {Prefix: media.Transcript.Prefix(), Kind: media.Transcript.Noun()},
 }
 
 func (rt Route) checkID(r *http.Request) error {

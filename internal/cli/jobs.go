@@ -20,6 +20,7 @@ var jobs = &resource{
 		{string(media.Images), media.Images.Prefix(), "/v1/images/batches"},
 		{string(media.Video), media.Video.Prefix(), "/v1/videos"},
 		{string(media.Voice), media.Voice.Prefix(), "/v1/voice/renders"},
+		{string(media.Transcript), media.Transcript.Prefix(), "/v1/voice/transcriptions"},
 	},
 	filters: []filter{{flag: "status", usage: "only with this status: " + strings.Join(jobStatuses, ", "), values: jobStatuses, strict: true}},
 	header:  "ID\tSTATUS\tPROGRESS\tPARTS\tMODEL\tCREDITS\tCREATED",
@@ -33,8 +34,8 @@ func newJobs(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "jobs",
 		Short: "List, inspect, wait for and cancel media jobs",
-		Long: `A job is a batch of images (imgbatch_…), a video (video_…) or a voice render
-(voice_…). These commands call the API with TURNPIKE_BASE_URL and TURNPIKE_API_KEY,
+		Long: `A job is a batch of images (imgbatch_…), a video (video_…), a voice render (voice_…)
+or a transcription (transcript_…). These commands call the API with TURNPIKE_BASE_URL and TURNPIKE_API_KEY,
 and see the jobs of the key's workspace and environment.`,
 		Example: `  turnpike jobs list --status in_progress
   turnpike jobs show voice_01h455vb4pex5vsknk084sn02q
@@ -63,7 +64,7 @@ as in OpenAI's API. Only completed work is charged.`,
 }
 
 func jobKind(id string) media.Kind {
-	for _, k := range []media.Kind{media.Video, media.Voice} {
+	for _, k := range []media.Kind{media.Video, media.Voice, media.Transcript} {
 		if strings.HasPrefix(id, k.Prefix()) {
 			return k
 		}

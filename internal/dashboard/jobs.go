@@ -34,6 +34,8 @@ var jobTabs = []jobTab{
 		[]media.Status{media.Queued, media.InProgress, media.Completed, media.Failed}},
 	{media.Voice, "voice", "Voice", access.VoiceRead, access.VoiceCreate, "POST /v1/voice/renders", "voice.render",
 		[]media.Status{media.Queued, media.InProgress, media.Completed, media.Failed, media.Cancelled}},
+	{media.Transcript, "transcriptions", "Transcriptions", access.VoiceRead, access.TranscriptionsCreate, "POST /v1/voice/transcriptions", "voice.transcription",
+		[]media.Status{media.Queued, media.InProgress, media.Completed, media.Failed, media.Cancelled}},
 }
 
 func jobsStart(req *request) (*view, error) {
@@ -57,6 +59,9 @@ func newJobRow(j *media.Job) (jobRow, error) {
 
 // Done returns how many parts have ended.
 func (r jobRow) Done() int64 { return r.Completed + r.Failed }
+
+// Audio returns how long a file to transcribe plays.
+func (r jobRow) Audio() time.Duration { return time.Duration(r.Asked.Milliseconds) * time.Millisecond }
 
 // Short returns the beginning of the prompt.
 func (r jobRow) Short() clipped { return clip(r.Asked.Prompt, 80) }
@@ -133,8 +138,8 @@ func (d jobData) Cancels() bool {
 	return !d.Job.Status.Ended() && d.Job.Status != media.Cancelling
 }
 
-// HasParts reports whether the job has parts. A video has none.
-func (d jobData) HasParts() bool { return d.Job.Kind != media.Video }
+// HasParts reports whether the job has parts. A video and a transcription have none.
+func (d jobData) HasParts() bool { return d.Job.Kind == media.Images || d.Job.Kind == media.Voice }
 
 func (tab jobTab) jobPage(req *request) (*view, error) {
 	j, err := req.s.Media.Get(req.Context(), req.s.DB, req.principal, tab.Kind, req.id())

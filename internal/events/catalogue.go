@@ -17,6 +17,7 @@ const (
 	ImageBatchCompleted      Type = "image.batch.completed"
 	VideoRenderCompleted     Type = "video.render.completed"
 	VoiceRenderCompleted     Type = "voice.render.completed"
+	VoiceTranscriptCompleted Type = "voice.transcription.completed"
 	AgentRunAwaitingApproval Type = "agent.run.awaiting_approval"
 	AgentRunCompleted        Type = "agent.run.completed"
 	AgentRunFailed           Type = "agent.run.failed"
@@ -34,7 +35,7 @@ const (
 
 // Types lists all event types, in the order of the documentation.
 var Types = []Type{
-	ImageBatchCompleted, VideoRenderCompleted, VoiceRenderCompleted,
+	ImageBatchCompleted, VideoRenderCompleted, VoiceRenderCompleted, VoiceTranscriptCompleted,
 	AgentRunAwaitingApproval, AgentRunCompleted, AgentRunFailed,
 	ResponseCompleted, ResponseIncomplete, ResponseFailed, ResponseCancelled,
 	BatchCompleted, BatchFailed, BatchExpired, BatchCancelled,
@@ -45,7 +46,7 @@ var Types = []Type{
 const everything = "*"
 
 // wildcards match all events of one resource.
-var wildcards = []string{"image.batch.*", "video.render.*", "voice.render.*", "agent.run.*", "response.*", "batch.*", "billing.credits.*", "key.*"}
+var wildcards = []string{"image.batch.*", "video.render.*", "voice.render.*", "voice.transcription.*", "agent.run.*", "response.*", "batch.*", "billing.credits.*", "key.*"}
 
 // maxPatterns is the maximum size of a subscription.
 const maxPatterns = 50

@@ -21,11 +21,13 @@ var resources = map[string][]events.Type{
 	"billing.credits.*": {events.BillingCreditsLow},
 	"key.*":             {events.KeyAutoRevoked},
 	"*":                 events.Types,
+
+	"voice.transcription.*": {events.VoiceTranscriptCompleted},
 }
 
 func TestEventTypesMatchTheSpecification(t *testing.T) {
 	t.Parallel()
-	want := []events.Type{"image.batch.completed", "video.render.completed", "voice.render.completed", "agent.run.awaiting_approval",
+	want := []events.Type{"image.batch.completed", "video.render.completed", "voice.render.completed", "voice.transcription.completed", "agent.run.awaiting_approval",
 		"agent.run.completed", "agent.run.failed", "billing.credits.low", "key.auto_revoked"}
 	// The events of OpenAI's API.
 	openAI := []events.Type{"response.completed", "response.incomplete", "response.failed", "response.cancelled", "batch.completed", "batch.failed", "batch.expired", "batch.cancelled"}

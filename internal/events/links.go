@@ -28,7 +28,7 @@ func parseRef(s string) (sha256, name string, ok bool) {
 
 // HasFiles reports whether events of the type contain files.
 func (t Type) HasFiles() bool {
-	return t == ImageBatchCompleted || t == VideoRenderCompleted || t == VoiceRenderCompleted
+	return t == ImageBatchCompleted || t == VideoRenderCompleted || t == VoiceRenderCompleted || t == VoiceTranscriptCompleted
 }
 
 // Link replaces the references in a body by URLs. It reads only the fields that
@@ -56,6 +56,9 @@ func Link(t Type, body []byte, mint func(sha256, name string) (url string, expir
 		data, links = d, func() { l.linkOptional(d.URL, &d.URLExpiresAt) }
 	case VoiceRenderCompleted:
 		d := new(VoiceRender)
+		data, links = d, func() { l.linkOptional(d.URL, &d.URLExpiresAt) }
+	case VoiceTranscriptCompleted:
+		d := new(VoiceTranscription)
 		data, links = d, func() { l.linkOptional(d.URL, &d.URLExpiresAt) }
 	}
 	shape := envelope{Data: data}

@@ -131,6 +131,30 @@ type VoiceSegments struct {
 
 func (VoiceRender) eventType() Type { return VoiceRenderCompleted }
 
+// VoiceTranscription is the data of voice.transcription.completed.
+type VoiceTranscription struct {
+	ID              string            `json:"id"`
+	Object          string            `json:"object"`
+	Status          string            `json:"status"`
+	Model           string            `json:"model"`
+	Task            string            `json:"task"`
+	ResponseFormat  string            `json:"response_format"`
+	Progress        int64             `json:"progress"`
+	DurationSeconds float64           `json:"duration_seconds"`
+	ContentType     *string           `json:"content_type"`
+	URL             *string           `json:"url"`
+	URLExpiresAt    *int64            `json:"url_expires_at"`
+	Cost            credits.Micro     `json:"cost"`
+	Metadata        map[string]string `json:"metadata"`
+	Error           *JobError         `json:"error"`
+	CreatedAt       int64             `json:"created_at"`
+	StartedAt       *int64            `json:"started_at"`
+	CompletedAt     *int64            `json:"completed_at"`
+	ExpiresAt       *int64            `json:"expires_at"`
+}
+
+func (VoiceTranscription) eventType() Type { return VoiceTranscriptCompleted }
+
 // AgentRun is the data of the agent.run events. Its status determines the type.
 type AgentRun struct {
 	ID              string            `json:"id"`

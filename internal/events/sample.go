@@ -44,6 +44,11 @@ func Sample(t Type, now time.Time) Payload {
 			Progress: 100, Segments: VoiceSegments{Total: 12, Completed: 12}, Characters: 8_431, DurationSeconds: 541.2, ContentType: "audio/wav",
 			URL: &url, URLExpiresAt: &expires, Cost: 126 * credits.Credit, Metadata: none, CreatedAt: at(2 * time.Minute),
 			StartedAt: ago(119 * time.Second), CompletedAt: &done, ExpiresAt: &gone}
+	case VoiceTranscriptCompleted:
+		url, kind := sampleURL("transcript.json"), "application/json"
+		return VoiceTranscription{ID: ids.New("transcript_"), Object: "voice.transcription", Status: "completed", Model: "whisper-1", Task: "transcribe",
+			ResponseFormat: "verbose_json", Progress: 100, DurationSeconds: 2714.2, ContentType: &kind, URL: &url, URLExpiresAt: &expires, Cost: 271_500_000,
+			Metadata: none, CreatedAt: at(2 * time.Minute), StartedAt: ago(119 * time.Second), CompletedAt: &done, ExpiresAt: &gone}
 	case ResponseCompleted, ResponseIncomplete, ResponseFailed, ResponseCancelled:
 		return Response{ID: ids.New(ids.Response), Type: t}
 	case AgentRunAwaitingApproval:

@@ -171,6 +171,19 @@ func (g *Gateway) GenerateSpeech(ctx context.Context, env accounts.Environment, 
 	return content, by, err
 }
 
+// GenerateTranscript turns speech into text for a job.
+func (g *Gateway) GenerateTranscript(ctx context.Context, env accounts.Environment, models []string, req providers.TranscriptionRequest) (*providers.Response, Generated, error) {
+	var response *providers.Response
+	by, err := g.current.Load().generate(env, models, catalog.Transcription, func(t target) (u providers.Usage, err error) {
+		req.Model = t.offer.Upstream
+		if response, err = t.provider.(providers.Transcriber).Transcribe(ctx, &req); err != nil {
+			return u, err
+		}
+		return completeAudioUsage(response.Usage, t.offer, req.Milliseconds), nil
+	})
+	return response, by, err
+}
+
 // StartVideo starts rendering a video and returns its ID at the provider.
 func (g *Gateway) StartVideo(ctx context.Context, env accounts.Environment, models []string, req providers.VideoRequest) (id string, by Generated, err error) {
 	by, err = g.current.Load().generate(env, models, catalog.Video, func(t target) (u providers.Usage, err error) {

@@ -130,7 +130,7 @@ func parseFormBool(value string) (bool, error) {
 
 // checkDuration rejects a file of unknown duration if it would cost something.
 func (p *TranscriptionParams) checkDuration(targets []target) error {
-	if p.Milliseconds > 0 || !slices.ContainsFunc(targets, func(t target) bool { return t.offer.Price != catalog.Price{} }) {
+	if p.Milliseconds > 0 || !slices.ContainsFunc(targets, func(t target) bool { return !t.offer.Price.IsFree() }) {
 		return nil
 	}
 	return fault.Invalid("file", "The duration of file cannot be determined, and the model is priced by it. Send a complete %s file.", duration.Formats)

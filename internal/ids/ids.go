@@ -27,6 +27,7 @@ const (
 	ImageBatch  = "imgbatch_"
 	Video       = "video_"
 	Voice       = "voice_"
+	Transcript  = "transcript_"
 	Run         = "run_"
 	Step        = "step_"
 	Approval    = "appr_"

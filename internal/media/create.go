@@ -37,7 +37,8 @@ type Caller struct {
 
 type draftParams struct {
 	kind     Kind
-	model    string // or empty for any
+	model    string   // or empty for any
+	models   []string // instead of model
 	of       catalog.Kind
 	most     catalog.Units // that the job can use
 	input    any
@@ -47,7 +48,7 @@ type draftParams struct {
 // newDraft creates a draft with a quote for its maximum cost.
 func (s *Service) newDraft(from Caller, in draftParams) (*Draft, error) {
 	k, metadata := in.kind, in.metadata
-	var models []string
+	models := in.models
 	if in.model != "" {
 		models = []string{in.model}
 	}

@@ -36,8 +36,8 @@ func (s *Service) finish(ctx context.Context, tx *db.Tx, j *Job, to Status, why 
 	if err := s.cancelTasks(ctx, tx, j, now); err != nil {
 		return err
 	}
-	if j.Kind == Voice {
-		if err := s.Files.Drop(ctx, tx, j.Tenant, segmentsHolder(j)); err != nil {
+	if j.Kind.usesWorkFiles() {
+		if err := s.Files.Drop(ctx, tx, j.Tenant, workHolder(j)); err != nil {
 			return err
 		}
 	}

@@ -20,9 +20,10 @@ type Kind string
 
 // The kinds.
 const (
-	Images Kind = "image"
-	Video  Kind = "video"
-	Voice  Kind = "voice"
+	Images     Kind = "image"
+	Video      Kind = "video"
+	Voice      Kind = "voice"
+	Transcript Kind = "transcription"
 )
 
 // kinds has the prefix of the IDs and the noun for each kind.
@@ -30,6 +31,8 @@ var kinds = map[Kind]struct{ prefix, noun string }{
 	Images: {ids.ImageBatch, "image batch"},
 	Video:  {ids.Video, "video"},
 	Voice:  {ids.Voice, "voice render"},
+
+	Transcript: {ids.Transcript, "transcription"},
 }
 
 // Prefix returns the prefix of the kind's IDs.
@@ -64,6 +67,10 @@ var transitions = map[Kind]map[Status][]Status{
 		InProgress: {Completed, Failed},
 	},
 	Voice: {
+		Queued:     {InProgress, Cancelled},
+		InProgress: {Completed, Failed, Cancelled},
+	},
+	Transcript: {
 		Queued:     {InProgress, Cancelled},
 		InProgress: {Completed, Failed, Cancelled},
 	},

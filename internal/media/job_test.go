@@ -35,6 +35,7 @@ func TestJobMovesOnlyAlongTheTransitionTable(t *testing.T) {
 		"image in_progress completed", "image in_progress failed", "image in_progress cancelling", "image cancelling cancelled",
 		"video queued in_progress", "video queued failed", "video in_progress completed", "video in_progress failed",
 		"voice queued in_progress", "voice queued cancelled", "voice in_progress completed", "voice in_progress failed", "voice in_progress cancelled",
+		"transcription queued in_progress", "transcription queued cancelled", "transcription in_progress completed", "transcription in_progress failed", "transcription in_progress cancelled",
 	} {
 		allowed[m] = true
 	}
@@ -309,13 +310,14 @@ func TestLargeFileGetsMoreTimeToStore(t *testing.T) {
 
 func TestStaleFilesOfEndedJobsAreDeleted(t *testing.T) {
 	t.Parallel()
-	all, pieces := []string{"job", segmentsHolder(&Job{ID: "job"})}, []string{segmentsHolder(&Job{ID: "job"})}
+	all, pieces := []string{"job", workHolder(&Job{ID: "job"})}, []string{workHolder(&Job{ID: "job"})}
 	for _, tt := range []struct {
 		kind   Kind
 		status Status
 		want   []string
 	}{
 		{Voice, InProgress, nil}, {Voice, Completed, pieces}, {Voice, Failed, all}, {Voice, Cancelled, all},
+		{Transcript, InProgress, nil}, {Transcript, Completed, pieces}, {Transcript, Failed, all}, {Transcript, Cancelled, all},
 		{Video, InProgress, nil}, {Video, Completed, nil}, {Video, Failed, all},
 		{Images, InProgress, nil}, {Images, Completed, nil}, {Images, Failed, nil}, {Images, Cancelled, nil},
 	} {

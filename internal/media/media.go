@@ -1,10 +1,10 @@
-// Package media runs media jobs: batches of images, videos, and long texts that are
-// converted to speech. A job consists of tasks, which are items in the lanes of its
+// Package media runs media jobs: batches of images, videos, long texts that are
+// converted to speech, and transcriptions of audio files. A job consists of tasks, which are items in the lanes of its
 // workspace:
 //
 //	create.go            validates a request; creates a job, its tasks and its reservation
 //	work.go              finds due tasks in a lane and works one
-//	images.go …          the work of a task: video.go, voice.go, stitch.go
+//	images.go …          the work of a task: video.go, voice.go, stitch.go, transcript.go
 //	result.go            writes the results of tasks, by group commit
 //	finish.go            ends a job: state, charge and event in one transaction
 //

@@ -20,6 +20,8 @@ type RequestSummary struct {
 	Voice      string `json:"voice"` // of a voice render
 	Format     string `json:"format"`
 	Characters int64  `json:"characters"`
+
+	Milliseconds int64 `json:"milliseconds"` // of a file to transcribe
 }
 
 // Summary returns the settings of the job. The requests of a batch and the pieces of
@@ -50,8 +52,11 @@ func (j *Job) Files() ([]NamedFile, error) {
 	out := make([]NamedFile, len(m.Files))
 	for i, f := range m.Files {
 		name := j.ID + Extension(f.ContentType)
-		if j.Kind == Voice {
+		switch j.Kind {
+		case Voice:
 			name = j.ID + "." + a.Format
+		case Transcript:
+			name = transcriptName(j, a.Format)
 		}
 		out[i] = NamedFile{f.file(), name, f.Variant}
 	}

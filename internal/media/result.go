@@ -248,7 +248,7 @@ func (s *Service) advance(ctx context.Context, tx *db.Tx, j *Job, list []*result
 		}
 	case broken != nil:
 		ended, why = Failed, broken
-	case last != nil || j.Kind == Video && j.Completed == j.Total:
+	case last != nil || (j.Kind == Video || j.Kind == Transcript) && j.Completed == j.Total:
 		ended = Completed
 		output, err := json.Marshal(cmp.Or(last, list[0]).output)
 		if err != nil {
@@ -319,13 +319,13 @@ func (s *Service) dropStaleFiles(ctx context.Context, tx *db.Tx, jobs []*Job, by
 func staleHolders(was, now *Job) []string {
 	switch {
 	case now == nil || now.WorkspaceID == "":
-		return []string{was.ID, segmentsHolder(was)}
+		return []string{was.ID, workHolder(was)}
 	case !now.Status.Ended():
 		return nil
-	case now.Kind == Voice && now.Status == Completed:
-		return []string{segmentsHolder(was)}
+	case now.Kind.usesWorkFiles() && now.Status == Completed:
+		return []string{workHolder(was)}
 	case now.Kind == Images || now.Status == Completed:
 		return nil // finished files are kept
 	}
-	return []string{was.ID, segmentsHolder(was)}
+	return []string{was.ID, workHolder(was)}
 }

@@ -53,6 +53,8 @@ func (s *Service) payload(ctx context.Context, q db.Querier, j *Job) (events.Pay
 		return *b, nil
 	case Video:
 		return s.videoObject(j, reference)
+	case Transcript:
+		return s.transcriptObject(j, reference)
 	}
 	return s.voiceObject(j, reference)
 }
@@ -67,6 +69,8 @@ func (s *Service) Show(ctx context.Context, q db.Querier, j *Job, brief bool) (a
 		return s.batch(ctx, q, j, s.links(j))
 	case Video:
 		return s.videoObject(j, s.links(j))
+	case Transcript:
+		return s.transcriptObject(j, s.links(j))
 	}
 	return s.voiceObject(j, s.links(j))
 }

@@ -198,7 +198,7 @@ func (s *Service) workVoice(ctx context.Context, j *Job, t *task) *result {
 	if err != nil {
 		return failedResult(t, &providers.Failure{Kind: providers.KindProtocol, Err: err})
 	}
-	f, err := s.Files.Put(ctx, j.Tenant, segmentsHolder(j), "audio/pcm", pcm)
+	f, err := s.Files.Put(ctx, j.Tenant, workHolder(j), "audio/pcm", pcm)
 	if err == nil && f.Bytes == 0 {
 		err = &providers.Failure{Kind: providers.KindProtocol, Err: errors.New("the audio is empty")}
 	}
@@ -214,5 +214,9 @@ func (s *Service) workVoice(ctx context.Context, j *Job, t *task) *result {
 	return &result{task: t, status: taskCompleted, output: out, cost: by.SpeechCost(used), model: by.Model, provider: by.Provider}
 }
 
-// segmentsHolder is the holder of the pieces, which are deleted after stitching.
-func segmentsHolder(j *Job) string { return j.ID + "/segments" }
+// workHolder is the holder of files that a job needs only until it ends: the pieces of a voice
+// render, and the file to transcribe.
+func workHolder(j *Job) string { return j.ID + "/segments" }
+
+// usesWorkFiles reports whether jobs of the kind have such files.
+func (k Kind) usesWorkFiles() bool { return k == Voice || k == Transcript }

@@ -125,6 +125,8 @@ func (s *Service) workTask(ctx context.Context, j *Job, t *task) *result {
 		return s.workImages(ctx, j, t)
 	case Video:
 		return s.workVideo(ctx, j, t)
+	case Transcript:
+		return s.workTranscript(ctx, j, t)
 	}
 	return s.workVoice(ctx, j, t)
 }

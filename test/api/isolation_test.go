@@ -52,6 +52,11 @@ func populate(t *testing.T, s *harness.Server, n tenant, project string) tenant 
 	batch := post("/v1/images/batches", map[string]any{"requests": []any{image}})
 	video := post("/v1/videos", map[string]any{"prompt": "p", "size": "64x64", "seconds": 1})
 	voice := post("/v1/voice/renders", map[string]any{"voice": "alloy", "input": "Hi."})
+	form, header := formOf(t, "b", formPart{"file", "a.wav", "audio/wav", recording(100)}, formPart{name: "model", data: []byte("ear")})
+	if strings.HasPrefix(n.key, "tp_test_") {
+		form = strings.Replace(form, "\r\n\r\near\r\n", "\r\n\r\nwhisper-1\r\n", 1)
+	}
+	transcript := s.Do(t, harness.Request{Method: "POST", Path: "/v1/voice/transcriptions", Key: n.key, Body: form, Header: header}).Want(t, 200, "")
 	run := post("/v1/agents/runs", map[string]any{"model": "gpt-4o-mini", "input": "[[sim:tool=refund]]", "tools": []any{
 		map[string]any{"type": "function", "name": "refund", "parameters": map[string]any{"type": "object"}, "require_approval": "always"}}})
 	model := "small"
@@ -69,7 +74,7 @@ func populate(t *testing.T, s *harness.Server, n tenant, project string) tenant 
 		"/v1/responses/":        response.Text("id"), "/v1/conversations/": conversation.Text("id"),
 		"/v1/keys/": post("/v1/keys", key).Text("id"), "/v1/projects/": project, "/v1/scoped_tokens/": token.Text("id"), "/v1/audit/": request,
 		"/v1/webhooks/": endpoint, "/v1/deliveries/": delivery.Text("id"), "/v1/events/": delivery.Text("event_id"), "/v1/replays/": replay.Text("id"),
-		"/v1/images/batches/": batch.Text("id"), "/v1/videos/": video.Text("id"), "/v1/voice/renders/": voice.Text("id"), "/v1/agents/runs/": run.Text("id"),
+		"/v1/images/batches/": batch.Text("id"), "/v1/videos/": video.Text("id"), "/v1/voice/renders/": voice.Text("id"), "/v1/voice/transcriptions/": transcript.Text("id"), "/v1/agents/runs/": run.Text("id"),
 	}
 	n.approval = ids.New(ids.Approval)
 	if strings.HasPrefix(n.key, "tp_test_") {
@@ -154,7 +159,7 @@ func eachWithProviders(t *testing.T, engines []string, fn func(t *testing.T, s *
 		cfg := harness.Config(t, engine)
 		cfg.Providers = []config.Provider{{Name: "away", Type: config.OpenAI, BaseURL: "http://127.0.0.1:1/v1", Weight: 1, Models: []config.ProviderModel{
 			{ID: "gpt-4o-mini", Price: price("1", "1", "")}, {ID: "pic", Kind: "image", Price: &config.ModelPrice{PerImage: "1"}}, {ID: "film", Kind: "video", Price: &config.ModelPrice{PerSecond: "1"}},
-			{ID: "talk", Kind: "speech", Price: &config.ModelPrice{PerCharacter: "1"}}}},
+			{ID: "talk", Kind: "speech", Price: &config.ModelPrice{PerCharacter: "1"}}, {ID: "ear", Kind: "transcription", Price: &config.ModelPrice{PerSecond: "1"}}}},
 			{Name: "near", Type: config.OpenAI, BaseURL: config.Address(upstreams.NewOpenAI(t, "").BaseURL()), Weight: 1, Models: []config.ProviderModel{{ID: "small", Price: price("1", "1", "")}}}}
 		fn(t, harness.Start(t, cfg, harness.NewClock()))
 	})
@@ -190,7 +195,7 @@ func TestListsShowOnlyTheTenantOfTheKey(t *testing.T) {
 	eachWithProviders(t, both, func(t *testing.T, s *harness.Server) {
 		tenants := newTenants(t, s)
 		for _, path := range []string{"/v1/keys", "/v1/projects", "/v1/audit", "/v1/audit/actions", "/v1/webhooks", "/v1/deliveries", "/v1/events",
-			"/v1/images/batches", "/v1/videos", "/v1/voice/renders", "/v1/agents/runs", "/v1/tool_servers"} {
+			"/v1/images/batches", "/v1/videos", "/v1/voice/renders", "/v1/voice/transcriptions", "/v1/agents/runs", "/v1/tool_servers"} {
 			for _, own := range tenants {
 				body := string(s.Do(t, harness.Request{Method: "GET", Path: path + "?limit=100", Key: own.key}).Want(t, 200, "").Body)
 				for _, stranger := range tenants {

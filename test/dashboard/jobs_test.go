@@ -169,6 +169,12 @@ func TestVideoAndVoicePagesShowTheirFiles(t *testing.T) {
 		voice := m.create(t, "/v1/voice/renders", map[string]any{"voice": "alloy", "segments": []any{
 			map[string]any{"text": "Hello " + script, "pause_ms": 250}, map[string]any{"text": "Good night.", "voice": "echo"}}}).Text("id")
 		broken := m.create(t, "/v1/voice/renders", map[string]any{"voice": "alloy", "input": "Hello. [[sim:fail=moderation_blocked_input]]"}).Text("id")
+		form, header := harness.TranscriptionForm("whisper-1")
+		transcript := s.Do(t, harness.Request{Method: "POST", Path: "/v1/voice/transcriptions", Key: m.key, Body: form, Header: header}).Want(t, 200, "").Text("id")
+		m.waitFor(t, "/v1/voice/transcriptions/"+transcript, "completed")
+		m.get(t, m.in(accounts.Test, "jobs/transcriptions")).shows(t, transcript, "1.00 s of audio", "whisper-1").hides(t, voice)
+		text := m.get(t, m.in(accounts.Test, "jobs/transcriptions/"+transcript)).shows(t, "Transcription", "1.00 s, as json", transcript+".json").harmless(t)
+		m.get(t, text.links()[0]).is(t, 200).shows(t, "This is a")
 		m.waitFor(t, "/v1/videos/"+video, "completed")
 		m.waitFor(t, "/v1/voice/renders/"+voice, "completed")
 		m.waitFor(t, "/v1/voice/renders/"+broken, "failed")

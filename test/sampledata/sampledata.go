@@ -32,7 +32,7 @@ type Workspace struct {
 	KeyID, TokenID, ProjectID                 string
 	RequestID, FailedRequestID                string
 	EndpointID, DeliveryID, EventID, ReplayID string
-	BatchID, VideoID, VoiceID                 string
+	BatchID, VideoID, VoiceID, TranscriptID   string
 	RunID, ApprovalID, DoneRunID              string
 	InvitationID, MemberID, ToolServerID      string
 
@@ -101,14 +101,18 @@ func (w *Workspace) id(path, name string) string {
 		return "nobodys"
 	}
 	return map[string]string{"keys": w.KeyID, "projects": w.ProjectID, "requests": w.RequestID, "webhooks": w.EndpointID, "deliveries": w.DeliveryID,
-		"events": w.EventID, "replays": w.ReplayID, "images": w.BatchID, "videos": w.VideoID, "voice": w.VoiceID, "tokens": w.TokenID, "runs": w.RunID, "approvals": w.ApprovalID, "invitations": w.InvitationID,
+		"events": w.EventID, "replays": w.ReplayID, "images": w.BatchID, "videos": w.VideoID, "voice": w.VoiceID, "transcriptions": w.TranscriptID, "tokens": w.TokenID, "runs": w.RunID, "approvals": w.ApprovalID, "invitations": w.InvitationID,
 		"members": w.MemberID, "tools": w.ToolServerID}[kind]
 }
 
 func (w *Workspace) call(t testing.TB, r harness.Request) *harness.Response {
 	t.Helper()
 	r.Key = w.Key
-	r.Header = http.Header{"User-Agent": {w.text("lantern-shop/4.2")}, "Service-Project": {w.ProjectID}}
+	if r.Header == nil {
+		r.Header = http.Header{}
+	}
+	r.Header.Set("User-Agent", w.text("lantern-shop/4.2"))
+	r.Header.Set("Service-Project", w.ProjectID)
 	return w.Do(t, r)
 }
 
@@ -201,9 +205,12 @@ func (w *Workspace) jobs(t testing.TB) {
 		picture("back", "A blue one [[sim:fail=moderation_blocked_input]]")}}).Text("id")
 	w.VideoID = w.post(t, "/v1/videos", map[string]any{"prompt": w.text("Waves at a beach"), "size": "64x64", "seconds": 1}).Text("id")
 	w.VoiceID = w.post(t, "/v1/voice/renders", map[string]any{"voice": "alloy", "input": w.text("Good morning.")}).Text("id")
+	form, header := harness.TranscriptionForm("whisper-1")
+	w.TranscriptID = w.call(t, harness.Request{Method: "POST", Path: "/v1/voice/transcriptions", Body: form, Header: header}).Want(t, 200, "").Text("id")
 	failing := w.post(t, "/v1/videos", map[string]any{"prompt": w.text("Waves") + " [[sim:error=400]]", "size": "64x64", "seconds": 1}).Text("id")
 	for path, status := range map[string]string{"/v1/images/batches/" + w.BatchID: "", "/v1/videos/" + w.VideoID: "completed", "/v1/voice/renders/" + w.VoiceID: "completed",
-		"/v1/videos/" + failing: "failed"} {
+		"/v1/voice/transcriptions/" + w.TranscriptID: "completed",
+		"/v1/videos/" + failing:                      "failed"} {
 		w.until(t, path, func(r *harness.Response) bool {
 			return r.At("completed_at") != nil && (status == "" || r.Text("status") == status)
 		})
