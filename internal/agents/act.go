@@ -124,6 +124,10 @@ func (s *Service) callTool(ctx context.Context, x execution, c admittedCall) {
 		c.finish("The tool no longer exists.", true, s.Now())
 		return
 	}
+	if problem := r.servers.problem(t); problem != "" {
+		c.finish(problem, true, s.Now())
+		return
+	}
 	if errors.Is(ctx.Err(), context.Canceled) {
 		c.Status, c.StartedAt = callReady, nil // the server stops before the call began
 		return

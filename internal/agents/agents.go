@@ -43,6 +43,7 @@
 //	outcome.go       writes the outcome of a turn, by group commit
 //	decide.go        approvals, outputs of the client's tools, cancellation
 //	requests.go      limits on requests and tool calls
+//	registered.go    MCP servers of the workspace's registry
 //	usage.go         tokens and cost of a model call
 //	watch.go         the log of a run and its watchers
 //	eventpayload.go  a run as its webhook event carries it
@@ -62,6 +63,7 @@ import (
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/agents/tools"
+	"turnpike/internal/agents/toolservers"
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
@@ -83,6 +85,7 @@ type Options struct {
 	Log       *audit.Log
 	Guard     *safehttp.Guard
 	Publisher *events.Publisher
+	Servers   *toolservers.Service // the registry of MCP servers
 	Node      string
 	// PerLane and Slots limit how many turns run concurrently.
 	PerLane int

@@ -90,8 +90,9 @@ type Caller struct {
 
 // Draft is a validated run that is not stored yet.
 type Draft struct {
-	Run      *Run
-	messages []json.RawMessage
+	Run       *Run
+	messages  []json.RawMessage
+	principal *access.Principal
 }
 
 // Draft validates a request.
@@ -162,7 +163,7 @@ func (s *Service) Draft(from Caller, in Request) (*Draft, error) {
 		}
 		r.Secrets = s.Ring.Seal(text, secretsContext(r.ID))
 	}
-	return &Draft{r, messages}, nil
+	return &Draft{r, messages, p}, nil
 }
 
 func (s *Service) readOutput(p *access.Principal, out *Output, into *config) error {
@@ -278,6 +279,9 @@ func (s *Service) Create(ctx context.Context, tx *db.Tx, d *Draft) error {
 	r.Logged = 1
 	var err error
 	if r.Config.ToolMode, err = s.environmentToolMode(ctx, tx, r); err != nil {
+		return err
+	}
+	if err := s.lookUpServers(ctx, tx, r, d.principal); err != nil {
 		return err
 	}
 	if err := insertRun(ctx, tx, r); err != nil {

@@ -160,7 +160,7 @@ func (l *life) create(rt *rapid.T, server string) {
 	}
 	l.runID = r.ID
 	err = l.DB.Write(context.Background(), func(tx *db.Tx) error {
-		return l.Create(context.Background(), tx, &Draft{r, []json.RawMessage{textMessage("user", "go")}})
+		return l.Create(context.Background(), tx, &Draft{Run: r, messages: []json.RawMessage{textMessage("user", "go")}})
 	})
 	if err != nil {
 		rt.Fatal(err)

@@ -52,6 +52,8 @@ type Run struct {
 	CreatedAt   time.Time
 	StartedAt   *time.Time
 	CompletedAt *time.Time
+
+	servers registeredServers // in the current turn
 }
 
 // Truncated reports whether the answer was cut off at the token limit.
@@ -157,15 +159,27 @@ func (s *Service) List(ctx context.Context, q db.Querier, p *access.Principal, s
 }
 
 func (s *Service) secrets(r *Run) (tools.Secrets, error) {
-	if r.Secrets == "" {
-		return nil, nil
+	out := tools.Secrets{}
+	if r.Secrets != "" {
+		text, err := s.Ring.Open(r.Secrets, secretsContext(r.ID))
+		if err != nil {
+			return nil, fmt.Errorf("decrypt tool headers: %w", err)
+		}
+		if err := json.Unmarshal(text, &out); err != nil {
+			return nil, fmt.Errorf("decrypt tool headers: %w", err)
+		}
 	}
-	text, err := s.Ring.Open(r.Secrets, secretsContext(r.ID))
-	if err != nil {
-		return nil, fmt.Errorf("decrypt tool headers: %w", err)
+	for _, server := range r.servers {
+		if server.Server == nil {
+			continue
+		}
+		headers, err := s.Servers.Headers(server.Server)
+		if err != nil {
+			return nil, err
+		}
+		out[server.label] = headers
 	}
-	var out tools.Secrets
-	return out, json.Unmarshal(text, &out)
+	return out, nil
 }
 
 func secretsContext(runID string) string { return "agent_runs.secrets/" + runID }

@@ -154,6 +154,9 @@ func (s *Service) authorize(ctx context.Context, r *Run, now time.Time) (p *acce
 
 // advance does the next thing: resolve tools, verify, act or think.
 func (s *Service) advance(ctx context.Context, r *Run, p *access.Principal) (*outcome, error) {
+	if err := s.useServers(ctx, r, p); err != nil {
+		return nil, err
+	}
 	if !r.Resolved {
 		if o, err := s.resolveTools(ctx, r); o != nil || err != nil {
 			return o, err
@@ -217,7 +220,11 @@ func (s *Service) listTools(ctx context.Context, r *Run) ([]tools.Tool, error) {
 		return nil, err
 	}
 	if mode == accounts.ToolsSimulated {
-		return tools.ResolveSimulated(r.Specs)
+		list, err := tools.ResolveSimulated(r.Specs)
+		return r.callable(list), err
+	}
+	if err := r.servers.check(); err != nil {
+		return nil, err
 	}
 	secrets, err := s.secrets(r)
 	if err != nil {
@@ -234,5 +241,6 @@ func (s *Service) listTools(ctx context.Context, r *Run) ([]tools.Tool, error) {
 		return nil, err
 	}
 	defer requests.Release()
-	return s.tools.Counted(requests).Resolve(ctx, r.Specs, secrets)
+	list, err := s.tools.Counted(requests).Resolve(ctx, r.Specs, secrets)
+	return r.callable(list), err
 }

@@ -195,7 +195,7 @@ func (i *instance) buildEngines(ctx context.Context) (err error) {
 	i.toolServers = toolservers.New(toolservers.Options{DB: d, Ring: ring, Guard: guard, Version: i.version, Now: i.now,
 		Requests:  func() *tools.RequestLimits { return i.settings.Load().agents.Requests },
 		TestTools: func() accounts.ToolMode { return i.settings.Load().agents.TestTools }})
-	i.agents = agents.New(agents.Options{DB: d, Ring: ring, Gateway: i.gateway, Log: i.log, Publisher: i.events, Node: i.node.ID, Guard: guard,
+	i.agents = agents.New(agents.Options{DB: d, Ring: ring, Gateway: i.gateway, Log: i.log, Publisher: i.events, Servers: i.toolServers, Node: i.node.ID, Guard: guard,
 		PerLane: c.PerWorkspace, Slots: c.Concurrency, ToolResult: simulator.ToolResult, Version: i.version, Now: i.now}, i.settings.Load().agents)
 
 	l := i.cfg.Leaks

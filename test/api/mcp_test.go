@@ -737,3 +737,48 @@ func TestTurnpikesOwnToolsOnlyRead(t *testing.T) {
 		c.Eventually(t, func() bool { return slices.Contains(c.loggedTools(t), "turnpike__list_keys /mcp/turnpike 200 <nil>") })
 	})
 }
+
+func TestRunsUseRegisteredServers(t *testing.T) {
+	eachAgents(t, both, nil, func(t *testing.T, l *agentClient) {
+		docs := newToolUpstream(t)
+		id := l.register(t, "docs", docs.URL, "headers", map[string]string{"Authorization": "Bearer secret-of-docs"}).Text("id")
+		docsTool := map[string]any{"type": "mcp", "server_label": "docs"}
+		path := l.startRun(t, runBody(l.model.addScript("search", calls(toolCall{"docs__search", `{"q":"x"}`}), reply{text: "Done."}), []any{docsTool}))
+		l.waitForEnd(t, path, "completed")
+		if !slices.Equal(docs.called(), []string{`search{"q":"x"}`}) || docs.token != "Bearer secret-of-docs" {
+			t.Errorf("the server got %q with %q, want one call with its header", docs.called(), docs.token)
+		}
+		if told := l.model.requests("search")[1].answers(); len(told) != 1 || strings.Contains(told[0], "secret-of-docs") {
+			t.Errorf("the model was told %q, want no secret", told)
+		}
+		// The rules of the registry and of the key apply to runs in progress.
+		path = l.startRun(t, runBody(l.model.addScript("drop", calls(toolCall{"docs__drop", `{}`}), reply{text: "Done."}), []any{docsTool}))
+		want := l.waitForAction(t, path, "awaiting_approval") // destructive, so "never" doesn't apply
+		l.setToolPrice(t, id, "drop", 1)
+		l.decide(t, path, want[0]["id"].(string), "approve").Want(t, 200, "")
+		l.waitForEnd(t, path, "completed")
+		if told := l.model.requests("drop")[1].answers(); len(told) != 1 || !strings.Contains(told[0], "price") || len(docs.called()) != 1 {
+			t.Errorf("the model was told %q after calls %q, want that the tool has a price", told, docs.called())
+		}
+		limited, _ := l.withKey(t, access.Key{Scopes: []string{"*"}, AllowedTools: []string{"docs__search"}})
+		path = limited.startRun(t, runBody(l.model.addScript("limited", calls(toolCall{"docs__fail", `{}`}), reply{text: "Done."}),
+			[]any{map[string]any{"type": "mcp", "server_label": "docs", "allowed_tools": []string{"search", "fail"}}}))
+		limited.waitForEnd(t, path, "completed")
+		if told := l.model.requests("limited")[1].answers(); len(told) != 1 || !strings.Contains(told[0], `no tool "docs__fail"`) {
+			t.Errorf("the model was told %q, want no such tool", told)
+		}
+		for problem, tool := range map[string]map[string]any{
+			"server_url":       {"type": "mcp", "server_label": "none"},
+			"price":            docsTool,
+			"require_approval": {"type": "mcp", "server_label": "docs", "require_approval": "never"},
+			"headers":          {"type": "mcp", "server_label": "docs", "headers": map[string]any{"X-A": "b"}},
+		} {
+			if r := l.ask(t, "POST", runs, runBody("x", []any{tool})); r.Status != 400 || !strings.Contains(string(r.Body), problem) {
+				t.Errorf("%v: %d %s, want 400 about %s", tool, r.Status, r.Body, problem)
+			}
+		}
+		if len(docs.called()) != 1 {
+			t.Errorf("the server got %q, want one call", docs.called())
+		}
+	})
+}

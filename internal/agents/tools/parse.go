@@ -178,6 +178,9 @@ func (x *Executor) parseMCP(at string, raw json.RawMessage) (*Spec, map[string]s
 	if err == nil && in.Authorization != "" {
 		headers, err = in.authorize(at+".authorization", headers)
 	}
+	if in.ServerURL == "" {
+		return spec, nil, cmp.Or(checkName(at+".server_label", in.ServerLabel), spec.setRegistered(at, &in, headers), err)
+	}
 	return spec, headers, cmp.Or(
 		checkDescription(at+".server_description", in.Description),
 		checkName(at+".server_label", in.ServerLabel),
@@ -186,6 +189,24 @@ func (x *Executor) parseMCP(at string, raw json.RawMessage) (*Spec, map[string]s
 		spec.setTimeout(at, in.TimeoutSeconds),
 		spec.setApproval(at, in.Approval, always),
 		err)
+}
+
+// setRegistered reads a server that the workspace has registered. The registry has its address, headers and
+// approval rule, which a run can only make stricter.
+func (s *Spec) setRegistered(at string, in *mcpInput, headers map[string]string) error {
+	s.Registered = true
+	if len(headers) > 0 {
+		return fault.Invalid(at+".headers", "%s has no server_url, so it names a registered tool server, which has its own headers. Omit headers, or send server_url.", at)
+	}
+	if in.Approval != nil && in.Approval.mode != always {
+		return fault.Invalid(at+".require_approval", "%s has no server_url, so it names a registered tool server, which has its own approval rule. Omit require_approval or set it to %q.", at, always)
+	}
+	if in.TimeoutSeconds != nil { // otherwise that of the registry
+		if err := s.setTimeout(at, in.TimeoutSeconds); err != nil {
+			return err
+		}
+	}
+	return cmp.Or(s.setAllowed(at+".allowed_tools", in.AllowedTools), s.setApproval(at, in.Approval, ""))
 }
 
 // authorize adds the token of OpenAI's field to the headers.

@@ -70,6 +70,8 @@ type Spec struct {
 	ServerLabel  string   `json:"server_label,omitempty"`
 	ServerURL    string   `json:"server_url,omitempty"`
 	AllowedTools []string `json:"allowed_tools,omitempty"` // empty allows all
+	Registered   bool     `json:"registered,omitempty"`    // the workspace's registry has the server
+	ServerID     string   `json:"server_id,omitempty"`     // of a registered server
 
 	// For http and mcp.
 	TimeoutSeconds int `json:"timeout_seconds,omitempty"`

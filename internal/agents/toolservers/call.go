@@ -150,7 +150,7 @@ func (m *Service) Refresh(ctx context.Context, s *Server) error {
 		return requestFault(err)
 	}
 	defer requests.Release()
-	headers, err := m.secrets(s)
+	headers, err := m.Headers(s)
 	if err != nil {
 		return err
 	}
@@ -275,7 +275,7 @@ func (p *Prepared) Run(ctx context.Context) (*mcp.CallToolResult, error) {
 		}
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: out.Text}}}, nil
 	}
-	headers, err := p.service.secrets(c.Server)
+	headers, err := p.service.Headers(c.Server)
 	if err != nil {
 		return nil, err
 	}

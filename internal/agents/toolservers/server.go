@@ -144,8 +144,8 @@ func (m *Service) sealHeaders(s *Server, headers map[string]string) error {
 	return nil
 }
 
-// secrets returns the headers of requests to the server.
-func (m *Service) secrets(s *Server) (map[string]string, error) {
+// Headers returns the secret headers of requests to the server.
+func (m *Service) Headers(s *Server) (map[string]string, error) {
 	if s.headers == "" {
 		return nil, nil
 	}

@@ -1,0 +1,118 @@
+package agents
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"turnpike/internal/access"
+	"turnpike/internal/agents/tools"
+	"turnpike/internal/agents/toolservers"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/visibility"
+)
+
+// lookUpServers completes the specs of a new run that name a registered server.
+func (s *Service) lookUpServers(ctx context.Context, tx *db.Tx, r *Run, p *access.Principal) error {
+	for i := range r.Specs {
+		spec := &r.Specs[i]
+		if !spec.Registered {
+			continue
+		}
+		at := fmt.Sprintf("tools[%d]", i)
+		server, err := s.Servers.Labeled(ctx, tx, p.Visibility(), spec.ServerLabel)
+		if fault.Is(err, fault.NotFound) {
+			return fault.Param(fault.MissingParameter, at+".server_url", "%s.server_url is required, because no tool server has the label %q.", at, spec.ServerLabel)
+		}
+		if err != nil {
+			return err
+		}
+		spec.ServerID, spec.ServerURL = server.ID, server.URL
+		spec.TimeoutSeconds = int(cmp.Or(int64(spec.TimeoutSeconds), server.TimeoutSeconds))
+		if spec.Approval.Rule() != "always" {
+			spec.Approval = server.Approval
+		}
+		for _, name := range spec.AllowedTools {
+			if !server.Offers(name) {
+				return fault.Invalid(at+".allowed_tools", "The tool server %s does not offer the tool %q.", spec.ServerLabel, name)
+			}
+		}
+		if len(spec.AllowedTools) == 0 {
+			spec.AllowedTools = server.AllowedTools
+		}
+		for name, price := range server.Prices {
+			if price > 0 && (len(spec.AllowedTools) == 0 || slices.Contains(spec.AllowedTools, name)) {
+				return fault.Invalid(at+".allowed_tools", "The tool %q of %s has a price, and agent runs cannot call such tools. Select others with allowed_tools.", name, spec.ServerLabel)
+			}
+		}
+	}
+	return nil
+}
+
+// registeredServers are the registered servers of a run as they are in this turn, by the index of their spec.
+type registeredServers map[int]registeredServer
+
+type registeredServer struct {
+	*toolservers.Server // nil if it was deleted
+	label               string
+	principal           *access.Principal
+}
+
+// useServers reads the run's registered servers, whose address, headers and rules can change while the run is
+// in progress.
+func (s *Service) useServers(ctx context.Context, r *Run, p *access.Principal) error {
+	for i := range r.Specs {
+		spec := &r.Specs[i]
+		if spec.ServerID == "" {
+			continue
+		}
+		server, err := s.Servers.Get(ctx, s.DB, visibility.Filter{Tenant: r.Tenant}, spec.ServerID)
+		if err != nil && !fault.Is(err, fault.NotFound) {
+			return err
+		}
+		if r.servers == nil {
+			r.servers = registeredServers{}
+		}
+		found := registeredServer{label: spec.ServerLabel, principal: p}
+		if err == nil {
+			found.Server, spec.ServerURL = server, server.URL
+		}
+		r.servers[i] = found
+	}
+	return nil
+}
+
+// check fails if a server was deleted.
+func (servers registeredServers) check() error {
+	for _, server := range servers {
+		if server.Server == nil {
+			return &tools.Failure{Message: fmt.Sprintf("the tool server %s was deleted", server.label), Final: true}
+		}
+	}
+	return nil
+}
+
+// problem returns why a tool of a registered server can't be called, or an empty string.
+func (servers registeredServers) problem(t tools.Tool) string {
+	server, registered := servers[t.Spec]
+	switch {
+	case !registered:
+		return ""
+	case server.Server == nil:
+		return "The tool server was deleted."
+	case !server.Offers(t.Remote):
+		return "The tool server no longer offers this tool."
+	case server.Price(t.Remote) > 0:
+		return "The tool has a price, and agent runs cannot call such tools."
+	case !server.principal.AllowsTool(tools.ListedName(server.Label, t.Remote)):
+		return "The key of the run may not call this tool."
+	}
+	return ""
+}
+
+// callable leaves out the tools that the run can't call.
+func (r *Run) callable(list []tools.Tool) []tools.Tool {
+	return slices.DeleteFunc(list, func(t tools.Tool) bool { return r.servers.problem(t) != "" })
+}
