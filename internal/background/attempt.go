@@ -63,7 +63,10 @@ func (s *Service) stream(calling, ctx context.Context, j *job, events *gateway.R
 // interrupted returns the end of a response whose call was canceled: by the deadline, by a
 // cancellation, which has ended it already, or because the server stops.
 func (s *Service) interrupted(ctx context.Context, j *job, events failer, record *audit.Record) (*end, error) {
-	if ctx.Err() == nil && !s.Now().Before(j.DeadlineAt) {
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case !s.Now().Before(j.DeadlineAt):
 		return j.fail(events, errDeadline, record.Entry()), nil
 	}
 	return nil, errStale

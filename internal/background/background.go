@@ -61,6 +61,7 @@ type Service struct {
 	group  *db.Group
 	starts *db.Queue[*start]
 	parts  *db.Queue[*part]
+	stops  *db.Queue[*job]
 	ends   *db.Queue[*end]
 	runner *lanes.Runner[*item]
 	ended  *prometheus.CounterVec
@@ -85,6 +86,7 @@ func New(o Options) *Service {
 	// In this order: a response starts, has events and ends, perhaps in one commit.
 	s.starts = db.NewQueue(s.group, false, s.writeStarts)
 	s.parts = db.NewQueue(s.group, true, s.writeParts).Linger(eventLinger)
+	s.stops = db.NewQueue(s.group, false, s.writeStops)
 	s.ends = db.NewQueue(s.group, true, s.writeEnds)
 	s.runner = lanes.NewRunner[*item](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, PerLane: o.PerLane, Slots: o.Slots, MaxLanes: maxLanes, Now: o.Now})
 	o.DB.OnSignal(signalCancel, s.interrupt)

@@ -101,7 +101,11 @@ func (s *Service) work(ctx context.Context, j *job) (*end, error) {
 	if err := s.start(ctx, j); err != nil {
 		return nil, err
 	}
-	return s.attempt(ctx, j, p, r)
+	e, err := s.attempt(ctx, j, p, r)
+	if err != nil && ctx.Err() != nil {
+		s.stops.Add(j) // the server stops, which isn't the response's fault
+	}
+	return e, err
 }
 
 // start is a call to a provider that is about to begin.
@@ -147,7 +151,7 @@ func (s *Service) writeStarts(ctx context.Context, tx *db.Tx, list []*start) err
 		}
 		now.Attempts++ // a second start of the same attempt is stale
 		b.job.NextEvent = now.NextEvent
-		if now.streamed() && now.Attempts > 1 {
+		if now.NextEvent > lastQueuedEvent+1 {
 			// The events of the interrupted attempt don't belong to this response. Their numbers are
 			// not used again, because clients may have received them.
 			if err := s.Store.DropEvents(ctx, tx, now.ID, lastQueuedEvent); err != nil {
@@ -164,4 +168,15 @@ func (s *Service) writeStarts(ctx context.Context, tx *db.Tx, list []*start) err
 		return fmt.Errorf("start background responses: %w", err)
 	}
 	return s.Store.SetInProgress(ctx, tx, begun)
+}
+
+// writeStops takes back attempts that a stopping server has interrupted, so that planned restarts never
+// make a response fail.
+func (s *Service) writeStops(ctx context.Context, tx *db.Tx, list []*job) error {
+	for _, j := range list {
+		if _, err := tx.Exec(ctx, "UPDATE background_responses SET attempts = attempts - 1 WHERE id = $1 AND attempts = $2", j.ID, j.Attempts); err != nil {
+			return fmt.Errorf("stop background response: %w", err)
+		}
+	}
+	return nil
 }

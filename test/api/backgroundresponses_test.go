@@ -10,7 +10,9 @@ import (
 	"turnpike/internal/access"
 	"turnpike/internal/background"
 	"turnpike/internal/config"
+	"turnpike/internal/conversations"
 	"turnpike/internal/credits"
+	"turnpike/internal/db"
 	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
 )
@@ -348,6 +350,29 @@ func TestStreamedBackgroundResponseOutlivesItsClient(t *testing.T) {
 			t.Errorf("got log entry %s", e.Body)
 		}
 		m.checkLedger(t, amount(t, e, "credits"))
+	})
+}
+
+func TestBackgroundResponseIsEncryptedAndExpires(t *testing.T) {
+	eachGateway(t, both, nil, func(t *testing.T, m *gatewayClient) {
+		m.openai.Queue(upstreams.OpenAIReply{Text: "a secret answer and more", Stall: 1200})
+		first := m.Open(t, harness.Request{Method: "POST", Path: "/v1/responses", Key: m.key, Body: inBackground("small", "A secret question.", map[string]any{"stream": true})})
+		_ = first.Body.Close()
+		path := responsesAt + "resp" + strings.TrimPrefix(first.Header.Get("X-Request-Id"), "req")
+		m.Eventually(t, func() bool { return m.rows(t, "background_responses WHERE output_tokens > 0") == 1 })
+		if dump := string(m.DumpTables(t, []string{"responses", "background_responses", "response_events"})); strings.Contains(dump, "secret") || !strings.Contains(dump, "small") {
+			t.Errorf("the database has the text: %s", dump)
+		}
+		m.post(t, path+"/cancel", nil)
+		m.exec(t, "UPDATE responses SET expires_at = 1")
+		m.ask(t, "GET", path+"?stream=true", nil).Want(t, 404, "not_found")
+		m.write(t, func(tx *db.Tx) error {
+			_, err := conversations.New(m.DB, db.NewGroup(m.DB), m.Ring, m.Clock.Now).Purge(t.Context(), tx, 10)
+			return err
+		})
+		if n := m.rows(t, "response_events") + m.rows(t, "responses"); n != 0 {
+			t.Errorf("%d rows are left", n)
+		}
 	})
 }
 

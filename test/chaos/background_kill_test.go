@@ -61,6 +61,57 @@ func TestBackgroundResponsesSurviveKill9(t *testing.T) {
 	})
 }
 
+// TestPlannedRestartsDoNotFailABackgroundResponse stops the server more often than a response may be interrupted
+// by crashes. Each stop waits 15 seconds for the provider.
+func TestPlannedRestartsDoNotFailABackgroundResponse(t *testing.T) {
+	longOnly(t, "api.TestInterruptedBackgroundResponseIsRepeatedAndChargedOnce")
+	t.Parallel()
+	eachEngine(t, func(t *testing.T, at program.Place) {
+		over := make(chan struct{})
+		args := []string{writeProviderConfig(t, at, slowStream(t, over))}
+		server := serve(t, at, args...)
+		p, d := newAccount(t, at, server.URL), open(t, at)
+		p.setCredits(t, server.URL, 10*callBound)
+		body := fmt.Sprintf(`{"model":%q,"background":true,"stream":true,"max_output_tokens":%d,"input":"Well?"}`, callModel, callTokens)
+		started := make(chan struct{})
+		go newClient(server.URL).do(request{mark: "order", method: "POST", path: "/v1/responses", key: p.key, body: body}, func([]byte) {
+			select {
+			case started <- struct{}{}:
+			default:
+			}
+		})
+		<-started
+		for range 4 {
+			eventually(t, time.Minute, "the response has output", func() bool {
+				return count(t, d, "SELECT count(*) FROM background_responses WHERE attempts > 0 AND output_tokens > 0") == 1
+			})
+			stop(t, server)
+			if n := count(t, d, "SELECT count(*) FROM background_responses WHERE attempts = 0"); n != 1 {
+				t.Errorf("got %d responses without an attempt, want 1", n)
+			}
+			server = serve(t, at, args...)
+		}
+		close(over)
+		var id string
+		if err := d.QueryRow(t.Context(), "SELECT id FROM responses").Scan(&id); err != nil {
+			t.Fatal(err)
+		}
+		var o *outcome
+		eventually(t, time.Minute, "the stream ends", func() bool {
+			o = call(server.URL, request{mark: "look", method: "GET", path: "/v1/responses/" + id + "?stream=true", key: p.key})
+			return o.whole && o.status == http.StatusOK
+		})
+		// The first stream may have begun with an attempt that was interrupted. The stored events are of one attempt.
+		o = call(server.URL, o.request)
+		var r struct{ Status string }
+		if err := json.Unmarshal(lastResponse(t, o.body), &r); err != nil || r.Status != "completed" || strings.Count(string(o.body), "event: response.in_progress") != 1 {
+			t.Errorf("got %s (%v)", o.body, err)
+		}
+		stop(t, server)
+		checkBalances(t, d)
+	})
+}
+
 type backgroundTest struct {
 	at       program.Place
 	args     []string
