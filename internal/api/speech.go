@@ -5,6 +5,10 @@ import (
 	"iter"
 	"net/http"
 	"strconv"
+
+	"github.com/go-json-experiment/json"
+
+	"turnpike/internal/gateway"
 )
 
 func createSpeech(c *Call) error {
@@ -19,6 +23,9 @@ func createSpeech(c *Call) error {
 	c.nameModel(response)
 	audio := response.Audio
 	defer audio.Close()
+	if audio.AsEvents() {
+		return c.streamSpeech(audio)
+	}
 	return c.streamFile(readParts(audio), streamedFile{
 		setHeaders: func(h http.Header) {
 			h.Set("Content-Type", audio.ContentType())
@@ -27,6 +34,55 @@ func createSpeech(c *Call) error {
 			}
 		},
 		beforeLog: func() { _ = audio.Close() }, // so that the log entry has the usage
+	})
+}
+
+// speechEvent is an event of a speech stream in OpenAI's format.
+type speechEvent struct {
+	Type  string       `json:"type"`
+	Audio []byte       `json:"audio,omitzero"` // base64
+	Usage *speechUsage `json:"usage,omitzero"`
+}
+
+type speechUsage struct {
+	InputTokens  int64 `json:"input_tokens"`
+	OutputTokens int64 `json:"output_tokens"`
+	TotalTokens  int64 `json:"total_tokens"`
+}
+
+// streamSpeech sends the audio in events. An error before the first one is an ordinary error
+// response; a later one is the last event.
+func (c *Call) streamSpeech(audio *gateway.Audio) error {
+	out := &eventWriter{c: c}
+	send := func(e speechEvent) {
+		data, _ := json.Marshal(e) // it has only strings and numbers
+		out.event(data)
+	}
+	end := func(code string, last func()) error {
+		_ = audio.Close() // before the log entry is settled, so that it has the usage
+		c.settle(http.StatusOK, code)
+		if last(); !c.Started {
+			return out.err
+		}
+		return nil
+	}
+	for part, err := range readParts(audio) {
+		switch {
+		case err != nil && !c.Started:
+			return err
+		case err != nil:
+			f := c.Fault(err)
+			return end(string(f.Code), func() { out.event(c.errorJSON(f)) })
+		case len(part) > 0:
+			send(speechEvent{Type: "speech.audio.delta", Audio: part})
+		}
+		if out.err != nil {
+			return end("", func() {})
+		}
+	}
+	return end("", func() {
+		input, output := audio.Usage()
+		send(speechEvent{Type: "speech.audio.done", Usage: &speechUsage{input, output, input + output}})
 	})
 }
 

@@ -100,8 +100,8 @@ type Units struct {
 	ToolCalls    ToolCalls
 }
 
-// speechTokensPerSecond applies where speech is priced by token: providers don't report them.
-const speechTokensPerSecond = 25
+// SpeechTokensPerSecond applies where speech is priced by token: providers don't report them.
+const SpeechTokensPerSecond = 25
 
 // Cost returns the price of units by the kind of model, rounded up once. If images have a price,
 // their output tokens are free and their input tokens are charged in addition.
@@ -121,7 +121,7 @@ func (m *Model) Cost(u Units) credits.Micro {
 		sum.add(u.Milliseconds*(perMillion/1000), p.PerSecond)
 	case m.Kind == Speech:
 		sum.add(u.Input, p.Input)
-		sum.add(max(u.Output, u.Milliseconds*speechTokensPerSecond/1000), p.Output)
+		sum.add(max(u.Output, u.Milliseconds*SpeechTokensPerSecond/1000), p.Output)
 	default:
 		sum.addTokens(u.Tokens, p)
 	}

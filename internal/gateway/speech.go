@@ -73,8 +73,8 @@ func readSpeech(body []byte) (*request, *providers.SpeechRequest, error) {
 		return nil, nil, fault.Missing("input", "input must be the text to speak.")
 	case utf8.RuneCountInString(*in.Input) > MaxSpeech:
 		return nil, nil, fault.Invalid("input", "input must have at most %d characters. For up to a million, use POST /v1/voice/renders.", MaxSpeech)
-	case in.Stream != nil && *in.Stream != "audio":
-		return nil, nil, fault.Invalid("stream_format", "stream_format must be audio: the file is sent while it is generated.")
+	case in.Stream != nil && *in.Stream != "audio" && *in.Stream != speechEvents:
+		return nil, nil, fault.Invalid("stream_format", "stream_format must be audio or sse.")
 	case in.Speed != nil && (*in.Speed < 0.25 || *in.Speed > 4):
 		return nil, nil, fault.Invalid("speed", "speed must be from 0.25 to 4.")
 	}
@@ -89,13 +89,16 @@ func readSpeech(body []byte) (*request, *providers.SpeechRequest, error) {
 	if out.Voice, err = parseVoice(in.Voice); err != nil {
 		return nil, nil, err
 	}
-	r := &request{operation: "speech", body: body, maxInput: int64(len(out.Input)) + frameTokens}
+	r := &request{operation: "speech", body: body, asEvents: in.Stream != nil && *in.Stream == speechEvents, maxInput: int64(len(out.Input)) + frameTokens}
 	if r.models, err = modelList(in.Model, in.Models); err != nil {
 		return nil, nil, err
 	}
 	r.maxUnits = SpeechUnits(int64(utf8.RuneCountInString(out.Input)), int64(len(out.Input)))
 	return r, out, nil
 }
+
+// speechEvents asks for the audio in events, instead of the file itself.
+const speechEvents = "sse"
 
 func parseVoice(v jsontext.Value) (string, error) {
 	var name string
@@ -156,6 +159,14 @@ type Audio struct {
 
 // ContentType returns the file's media type.
 func (a *Audio) ContentType() string { return a.content.ContentType }
+
+// AsEvents reports whether the client wants the file in events.
+func (a *Audio) AsEvents() bool { return a.call.request.asEvents }
+
+// Usage returns the tokens of the input, and of the output if it were priced by token. Both are estimates.
+func (a *Audio) Usage() (input, output int64) {
+	return a.usage.InputTokens, a.usage.Milliseconds * catalog.SpeechTokensPerSecond / 1000
+}
 
 // Size returns the file's length, or -1 if it is unknown.
 func (a *Audio) Size() int64 { return a.content.Size }

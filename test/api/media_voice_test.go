@@ -3,6 +3,7 @@ package api_test
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/binary"
 	"fmt"
 	"net/http"
@@ -306,5 +307,35 @@ func TestRendersRunConcurrently(t *testing.T) {
 		s.Eventually(t, func() bool { return s.provider.count("POST", "number") == 4 })
 		s.provider.open("g")
 		s.waitForEnd(t, path, "completed")
+	})
+}
+
+func TestSpeechIsSentInEvents(t *testing.T) {
+	eachMedia(t, both, nil, func(t *testing.T, m *mediaClient) {
+		ask := map[string]any{"model": "talk", "voice": "alloy", "input": "The ferry leaves at seven.", "response_format": "wav"}
+		file := m.ask(t, "POST", "/v1/audio/speech", ask).Want(t, 200, "")
+		ask["stream_format"] = "sse"
+		r := m.ask(t, "POST", "/v1/audio/speech", ask).Want(t, 200, "")
+		var audio []byte
+		list := chunks(r)
+		for _, event := range list[:len(list)-1] {
+			part, err := base64.StdEncoding.DecodeString(event.Text("audio"))
+			if err != nil || event.Text("type") != "speech.audio.delta" {
+				t.Errorf("got %s", event.Body)
+			}
+			audio = append(audio, part...)
+		}
+		if last := list[len(list)-1]; last.Text("type") != "speech.audio.done" || count(last, "usage.input_tokens") == 0 {
+			t.Errorf("got %s", last.Body)
+		}
+		if !bytes.Equal(audio, file.Body) || !strings.HasPrefix(r.Header.Get("Content-Type"), "text/event-stream") {
+			t.Errorf("got %d bytes of audio in events, %d in a file", len(audio), len(file.Body))
+		}
+		whole, inEvents := settled(t, m.Server, m.key, file.Header.Get("X-Request-Id")), settled(t, m.Server, m.key, r.Header.Get("X-Request-Id"))
+		if a, b := amount(t, whole, "credits"), amount(t, inEvents, "credits"); a != b || a == 0 {
+			t.Errorf("charged %s for the file and %s for the events", a, b)
+		}
+		ask["stream_format"] = "mp3"
+		m.ask(t, "POST", "/v1/audio/speech", ask).Want(t, 400, "invalid_parameter")
 	})
 }
