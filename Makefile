@@ -109,7 +109,7 @@ dist: ## build archives, packages, the image, an SBOM and checksums in dist/ (PL
 	go build -C .dist -o ../bin/dist .
 	bin/dist -version '$(VERSION)' -out dist $(if $(MAINTAINER),-maintainer '$(MAINTAINER)') $(if $(PLATFORMS),-platforms '$(PLATFORMS)')
 
-distcheck: ## install the packages and run the image of dist/ (needs Debian, root, mmdebstrap, lintian, rpm)
+distcheck: ## install the packages and run the image of dist/ (needs Debian, root, mmdebstrap, lintian, rpm, podman)
 	@scripts/distcheck.sh
 
 install: PGO = auto
