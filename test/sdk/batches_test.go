@@ -5,14 +5,33 @@ package sdk_test
 import (
 	"errors"
 	"io"
+	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
 
 	"turnpike/internal/accounts"
 	"turnpike/test/harness"
+	"turnpike/webhook"
 )
+
+func TestSDKUnwrapsBatchEvents(t *testing.T) {
+	t.Parallel()
+	body := []byte(`{"id":"evt_01h455vb4pex5vsknk084sn02q","object":"event","type":"batch.completed","created_at":1760000000,` +
+		`"environment":"test","workspace":"ws_01h455vb4pex5vsknk084sn02q","project":null,"data":{"id":"batch_1"}}`)
+	h, secret := http.Header{}, webhook.NewSecret()
+	if err := webhook.Sign(h, "dlv_01h455vb4pex5vsknk084sn02q", time.Now(), body, secret); err != nil {
+		t.Fatal(err)
+	}
+	c := openai.NewClient(option.WithAPIKey("unused"), option.WithWebhookSecret(secret))
+	event, err := c.Webhooks.Unwrap(body, h)
+	if err != nil || event.AsBatchCompleted().Data.ID != "batch_1" {
+		t.Errorf("got %+v, %v", event, err)
+	}
+}
 
 func TestSDKUploadsFilesAndRunsABatch(t *testing.T) {
 	t.Parallel()
