@@ -23,16 +23,16 @@ const unknownOutcome = "The server stopped during this call, and it is unknown w
 func (s *Service) act(ctx context.Context, r *Run, calls []*Call) (*outcome, error) {
 	x := execution{run: r}
 	var err error
-	if x.secrets, err = s.secrets(r); err != nil {
-		return nil, err
-	}
 	if x.mode, err = s.toolMode(ctx, r); err != nil {
 		return nil, err
 	}
 	if x.mode == accounts.ToolsSimulated {
-		if x.result, err = s.simulatedResult(ctx, r); err != nil {
-			return nil, err
-		}
+		x.result, err = s.simulatedResult(ctx, r)
+	} else {
+		x.secrets, err = s.secrets(ctx, r)
+	}
+	if err != nil {
+		return nil, err
 	}
 	now := s.Now()
 	o := newOutcome(r)

@@ -58,6 +58,7 @@ type registeredServer struct {
 	*toolservers.Server // nil if it was deleted
 	label               string
 	principal           *access.Principal
+	failure             *tools.Failure // of its OAuth server
 }
 
 // useServers reads the run's registered servers, whose address, headers and rules can change while the run is
@@ -84,9 +85,12 @@ func (s *Service) useServers(ctx context.Context, r *Run, p *access.Principal) e
 	return nil
 }
 
-// check fails if a server was deleted.
+// check fails if a server was deleted or its OAuth server gives no token.
 func (servers registeredServers) check() error {
 	for _, server := range servers {
+		if server.failure != nil {
+			return server.failure
+		}
 		if server.Server == nil {
 			return &tools.Failure{Message: fmt.Sprintf("the tool server %s was deleted", server.label), Final: true}
 		}
@@ -102,6 +106,8 @@ func (servers registeredServers) problem(t tools.Tool) string {
 		return ""
 	case server.Server == nil:
 		return "The tool server was deleted."
+	case server.failure != nil:
+		return "The call failed: " + server.failure.Message
 	case !server.Offers(t.Remote):
 		return "The tool server no longer offers this tool."
 	case server.Price(t.Remote) > 0:

@@ -3,6 +3,7 @@ package agents
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -158,7 +159,7 @@ func (s *Service) List(ctx context.Context, q db.Querier, p *access.Principal, s
 	return db.Find(ctx, q, search, page, db.Record[*Run]{Scan: scanRun, ID: func(r *Run) string { return r.ID }})
 }
 
-func (s *Service) secrets(r *Run) (tools.Secrets, error) {
+func (s *Service) secrets(ctx context.Context, r *Run) (tools.Secrets, error) {
 	out := tools.Secrets{}
 	if r.Secrets != "" {
 		text, err := s.Ring.Open(r.Secrets, secretsContext(r.ID))
@@ -169,11 +170,16 @@ func (s *Service) secrets(r *Run) (tools.Secrets, error) {
 			return nil, fmt.Errorf("decrypt tool headers: %w", err)
 		}
 	}
-	for _, server := range r.servers {
+	for i, server := range r.servers {
 		if server.Server == nil {
 			continue
 		}
-		headers, err := s.Servers.Headers(server.Server)
+		headers, err := s.Servers.Headers(ctx, server.Server)
+		if failure, ok := errors.AsType[*tools.Failure](err); ok {
+			server.failure = failure
+			r.servers[i] = server
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}

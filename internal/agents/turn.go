@@ -223,11 +223,11 @@ func (s *Service) listTools(ctx context.Context, r *Run) ([]tools.Tool, error) {
 		list, err := tools.ResolveSimulated(r.Specs)
 		return r.callable(list), err
 	}
-	if err := r.servers.check(); err != nil {
+	secrets, err := s.secrets(ctx, r)
+	if err != nil {
 		return nil, err
 	}
-	secrets, err := s.secrets(r)
-	if err != nil {
+	if err := r.servers.check(); err != nil {
 		return nil, err
 	}
 	var servers []string

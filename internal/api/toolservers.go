@@ -81,6 +81,7 @@ type createToolServerRequest struct {
 	Description     string                  `json:"description"`
 	URL             string                  `json:"url"`
 	Headers         map[string]string       `json:"headers"`
+	OAuth           *toolservers.OAuth      `json:"oauth"`
 	Approval        *tools.Approval         `json:"require_approval"`
 	AllowedTools    *[]string               `json:"allowed_tools"`
 	ToolSettings    map[string]toolSettings `json:"tool_settings"`
@@ -112,7 +113,7 @@ func createToolServer(ctx context.Context, c *Call, tx *db.Tx, in createToolServ
 		}
 		*n.into = *n.given
 	}
-	return showToolServer(s, c.s.ToolServers.Create(ctx, tx, c.Actor(), s, in.Headers))
+	return showToolServer(s, c.s.ToolServers.Create(ctx, tx, c.Actor(), s, toolservers.Credentials{Headers: in.Headers, OAuth: in.OAuth}))
 }
 
 func pricesOf(settings map[string]toolSettings) map[string]credits.Micro {
@@ -153,6 +154,7 @@ type updateToolServerRequest struct {
 	Description     jsonbody.Optional[string]                  `json:"description"`
 	URL             jsonbody.Optional[string]                  `json:"url"`
 	Headers         jsonbody.Optional[map[string]string]       `json:"headers"`
+	OAuth           jsonbody.Optional[toolservers.OAuth]       `json:"oauth"`
 	Approval        jsonbody.Optional[tools.Approval]          `json:"require_approval"`
 	AllowedTools    jsonbody.Optional[[]string]                `json:"allowed_tools"`
 	ToolSettings    jsonbody.Optional[map[string]toolSettings] `json:"tool_settings"`
@@ -169,7 +171,7 @@ func updateToolServer(ctx context.Context, c *Call, tx *db.Tx, in updateToolServ
 		return nil, fault.Invalid("require_approval", "require_approval must not be null.")
 	}
 	return showToolServer(s, c.s.ToolServers.Update(ctx, tx, c.Actor(), s, toolservers.Change{
-		SetHeaders: in.Headers.Set, Headers: in.Headers.Value,
+		SetHeaders: in.Headers.Set, SetOAuth: in.OAuth.Set, Credentials: toolservers.Credentials{Headers: in.Headers.Value, OAuth: in.OAuth.Pointer()},
 		Apply: func(s *toolservers.Server) {
 			set(&s.Label, in.Label)
 			set(&s.Description, in.Description)

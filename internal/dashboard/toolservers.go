@@ -63,7 +63,8 @@ func (req *request) readToolServer() (toolservers.Change, error) {
 	if err != nil {
 		return c, err
 	}
-	c.Headers, c.SetHeaders = headers, len(headers) > 0 || req.form("remove_headers") != ""
+	remove := req.form("remove_headers") != ""
+	c.Headers, c.SetHeaders, c.SetOAuth = headers, len(headers) > 0 || remove, remove
 	timeout, err := req.formNumber("timeout_seconds")
 	if err != nil {
 		return c, err
@@ -115,7 +116,9 @@ func createToolServer(req *request) (*view, error) {
 	}
 	s := &toolservers.Server{Tenant: req.workspace.In(req.env), Prices: map[string]credits.Micro{}}
 	c.Apply(s)
-	if err := req.write(func(tx *db.Tx) error { return req.s.ToolServers.Create(req.Context(), tx, req.actor(), s, c.Headers) }); err != nil {
+	if err := req.write(func(tx *db.Tx) error {
+		return req.s.ToolServers.Create(req.Context(), tx, req.actor(), s, c.Credentials)
+	}); err != nil {
 		return nil, err
 	}
 	notice := "Tool server registered."

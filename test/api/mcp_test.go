@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -779,6 +780,45 @@ func TestRunsUseRegisteredServers(t *testing.T) {
 		}
 		if len(docs.called()) != 1 {
 			t.Errorf("the server got %q, want one call", docs.called())
+		}
+	})
+}
+
+func TestToolServersGetOAuthTokens(t *testing.T) {
+	eachMCP(t, both, nil, func(t *testing.T, c *client) {
+		docs := newToolUpstream(t)
+		var issued atomic.Int32
+		issuer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			id, secret, _ := r.BasicAuth()
+			if r.FormValue("grant_type") != "client_credentials" || id != "turnpike" || secret != "oauth-secret" || r.FormValue("scope") != "read write" {
+				http.Error(w, `{"error":"invalid_client","error_description":"oauth-secret"}`, http.StatusUnauthorized)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"access_token":"access-token-%d","token_type":"Bearer","expires_in":3600}`, issued.Add(1))
+		}))
+		t.Cleanup(issuer.Close)
+		oauth := map[string]any{"token_url": issuer.URL, "client_id": "turnpike", "client_secret": "oauth-secret", "scope": "read write"}
+		id := c.register(t, "docs", docs.URL, "oauth", oauth).Text("id")
+		session := c.connectMCP(t, "/mcp", c.key, nil)
+		for range 2 {
+			if text, isError := useTool(t, session, "docs__search", nil); text != "found with [hidden]" || isError {
+				t.Errorf("got %q, want a result without the token", text)
+			}
+		}
+		if docs.token != "Bearer access-token-1" || issued.Load() != 1 {
+			t.Errorf("the server got %q after %d tokens, want one token", docs.token, issued.Load())
+		}
+		// A wrong secret is reported without it.
+		oauth["client_secret"] = "oauth-secret-2"
+		path := "/v1/tool_servers/" + id
+		c.ask(t, "PATCH", path, map[string]any{"oauth": oauth}).Want(t, 200, "")
+		if r := c.ask(t, "POST", path+"/refresh", nil).Want(t, 200, ""); !strings.Contains(r.Text("problem"), "401") || strings.Contains(string(r.Body), "oauth-secret") {
+			t.Errorf("got %s, want the status without the secret", r.Body)
+		}
+		c.ask(t, "PATCH", path, map[string]any{"url": issuer.URL}).Want(t, 400, "missing_parameter")
+		if dump := string(c.DumpDatabase(t)); strings.Contains(dump, "oauth-secret") || strings.Contains(dump, "access-token") {
+			t.Error("the database contains a secret")
 		}
 	})
 }

@@ -150,11 +150,11 @@ func (m *Service) Refresh(ctx context.Context, s *Server) error {
 		return requestFault(err)
 	}
 	defer requests.Release()
-	headers, err := m.Headers(s)
-	if err != nil {
-		return err
+	var list []*mcp.Tool
+	headers, err := m.Headers(ctx, s)
+	if err == nil {
+		list, err = m.executor.Counted(requests).List(ctx, s.spec(), headers)
 	}
-	list, err := m.executor.Counted(requests).List(ctx, s.spec(), headers)
 	if ctx.Err() != nil {
 		return ctx.Err() // the client left
 	}
@@ -275,7 +275,7 @@ func (p *Prepared) Run(ctx context.Context) (*mcp.CallToolResult, error) {
 		}
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: out.Text}}}, nil
 	}
-	headers, err := p.service.Headers(c.Server)
+	headers, err := p.service.Headers(ctx, c.Server)
 	if err != nil {
 		return nil, err
 	}

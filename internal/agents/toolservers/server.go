@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/oauth2"
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/agents/tools"
@@ -109,11 +110,13 @@ type Service struct {
 	Options
 	executor *tools.Executor
 	waiters  waiters
+	tokens   oauthTokens
 }
 
 // New creates the service.
 func New(o Options) *Service {
-	m := &Service{Options: o, executor: tools.NewExecutor(o.Guard, o.Version), waiters: waiters{by: map[string][]chan struct{}{}}}
+	m := &Service{Options: o, executor: tools.NewExecutor(o.Guard, o.Version), waiters: waiters{by: map[string][]chan struct{}{}},
+		tokens: oauthTokens{client: o.Guard.Client(safehttp.ClientOptions{}), now: o.Now, by: map[[2]string]*oauth2.Token{}}}
 	o.DB.OnSignal(signalApproval, m.waiters.wake)
 	return m
 }
@@ -131,37 +134,11 @@ var record = db.Record[*Server]{Scan: scan, ID: func(s *Server) string { return 
 // location binds the sealed headers to their workspace and server.
 func (s *Server) location() string { return "tool server " + s.Tenant.Path() + " " + s.ID }
 
-func (m *Service) sealHeaders(s *Server, headers map[string]string) error {
-	s.headers = ""
-	if len(headers) == 0 {
-		return nil
-	}
-	plain, err := json.Marshal(headers)
-	if err != nil {
-		return err
-	}
-	s.headers = m.Ring.Seal(plain, s.location())
-	return nil
-}
-
-// Headers returns the secret headers of requests to the server.
-func (m *Service) Headers(s *Server) (map[string]string, error) {
-	if s.headers == "" {
-		return nil, nil
-	}
-	plain, err := m.Ring.Open(s.headers, s.location())
-	if err != nil {
-		return nil, fmt.Errorf("headers of %s: %w", s.ID, err)
-	}
-	var headers map[string]string
-	return headers, json.Unmarshal(plain, &headers)
-}
-
-// Create registers a server. headers are sent with every request to it and never shown.
-func (m *Service) Create(ctx context.Context, tx *db.Tx, by audit.Actor, s *Server, headers map[string]string) error {
+// Create registers a server.
+func (m *Service) Create(ctx context.Context, tx *db.Tx, by audit.Actor, s *Server, c Credentials) error {
 	s.TimeoutSeconds = cmp.Or(s.TimeoutSeconds, tools.DefaultTimeout)
 	s.ApprovalSeconds = cmp.Or(s.ApprovalSeconds, DefaultApprovalSeconds)
-	headers, err := m.check(s, headers)
+	c, err := m.check(s, c)
 	if err != nil {
 		return err
 	}
@@ -179,7 +156,7 @@ func (m *Service) Create(ctx context.Context, tx *db.Tx, by audit.Actor, s *Serv
 		return err
 	}
 	s.ID, s.CreatedAt, s.CreatedBy = ids.New(ids.ToolServer), m.Now(), by.Name
-	if err := m.sealHeaders(s, headers); err != nil {
+	if err := m.seal(s, c); err != nil {
 		return err
 	}
 	if _, err = tx.Exec(ctx, db.Insert("tool_servers", columns), s.row()...); err != nil {
@@ -220,10 +197,10 @@ var validLabel = regexp.MustCompile(`^[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*$`)
 
 const maxLabel = 32
 
-func (m *Service) check(s *Server, headers map[string]string) (map[string]string, error) {
+func (m *Service) check(s *Server, c Credentials) (_ Credentials, err error) {
 	spec := s.spec()
-	headers, err := m.executor.CheckServer(&spec, headers)
-	return headers, cmp.Or(s.checkLabel(), err, s.checkDescription(), s.checkTimes(), s.checkPrices(), s.checkSecrets())
+	c.Headers, err = m.executor.CheckServer(&spec, c.Headers)
+	return c, cmp.Or(s.checkLabel(), err, c.OAuth.check(m.Guard, c.Headers), s.checkDescription(), s.checkTimes(), s.checkPrices(), s.checkSecrets())
 }
 
 func (s *Server) checkLabel() error {
@@ -314,30 +291,39 @@ func (m *Service) List(ctx context.Context, q db.Querier, vis visibility.Filter,
 // Change is a change to a server that GetLocked returned.
 type Change struct {
 	Apply func(*Server)
-	// Headers replace the secret headers if SetHeaders is true.
-	SetHeaders bool
-	Headers    map[string]string
+	// Headers and OAuth replace what the server has if SetHeaders or SetOAuth is true.
+	SetHeaders, SetOAuth bool
+	Credentials
 }
 
 // Update stores a change. Secret headers are never sent to another host than the one that they were
 // given for, so a change of the host must set them.
 func (m *Service) Update(ctx context.Context, tx *db.Tx, by audit.Actor, s *Server, c Change) error {
 	before := *s
-	c.Apply(s)
-	headers, err := m.check(s, c.Headers)
+	given, err := m.credentials(s)
 	if err != nil {
 		return err
 	}
-	if !c.SetHeaders && s.HasHeaders() && origin(s.URL) != origin(before.URL) {
-		return fault.Missing("headers", "The server has headers, which must not be sent to a new host unnoticed. Send headers together with the new url, or null to remove them.")
+	c.Apply(s)
+	if moved := origin(s.URL) != origin(before.URL); moved && (len(given.Headers) > 0 && !c.SetHeaders || given.OAuth != nil && !c.SetOAuth) {
+		return fault.Missing("headers", "The server has headers or oauth, which must not be sent to a new host unnoticed. Send them together with the new url, or null to remove them.")
+	}
+	if c.SetHeaders {
+		given.Headers = c.Headers
+	}
+	if c.SetOAuth {
+		given.OAuth = c.OAuth
+	}
+	if given, err = m.check(s, given); err != nil {
+		return err
 	}
 	if s.Label != before.Label {
 		if err := checkLabelFree(ctx, tx, s); err != nil {
 			return err
 		}
 	}
-	if c.SetHeaders {
-		if err := m.sealHeaders(s, headers); err != nil {
+	if c.SetHeaders || c.SetOAuth {
+		if err := m.seal(s, given); err != nil {
 			return err
 		}
 	}
@@ -346,7 +332,7 @@ func (m *Service) Update(ctx context.Context, tx *db.Tx, by audit.Actor, s *Serv
 			return err
 		}
 	}
-	if s.URL != before.URL || c.SetHeaders || !slices.Equal(s.AllowedTools, before.AllowedTools) {
+	if s.URL != before.URL || s.headers != before.headers || !slices.Equal(s.AllowedTools, before.AllowedTools) {
 		s.listed, s.ListedAt, s.Problem = nil, nil, ""
 	}
 	// The columns after allowed_tools follow by position.
