@@ -16,12 +16,13 @@ import (
 
 const packaging = "deploy/package/"
 
-var startsWithDigit = regexp.MustCompile(`^[0-9]`)
+// releaseVersion matches versions such as 0.1.0, and no commit hash that starts with a digit.
+var releaseVersion = regexp.MustCompile(`^[0-9]+\.[0-9]`)
 
 // packageVersion is a version that package managers can compare. A commit
 // without a tag comes before every release.
 func (r release) packageVersion() string {
-	if startsWithDigit.MatchString(r.version) {
+	if releaseVersion.MatchString(r.version) {
 		return r.version
 	}
 	return "0.0.0~git" + r.time.Format("20060102150405") + "." + strings.ReplaceAll(r.version, "-", ".")
