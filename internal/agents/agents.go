@@ -117,7 +117,7 @@ type Service struct {
 
 	group    *db.Group
 	outcomes *db.Queue[*outcome]
-	runner   *lanes.Runner[*item]
+	runner   *lanes.Runner[*lanes.Row]
 	watchers *watch.Watchers
 	ended    *prometheus.CounterVec
 	// logDelay is how long a request may be missing from the log after its node
@@ -141,7 +141,7 @@ func New(o Options, first Settings) *Service {
 	s.Apply(first)
 	s.group = db.NewGroup(o.DB).Named("runs")
 	s.outcomes = db.NewQueue(s.group, true, s.writeOutcomes)
-	s.runner = lanes.NewRunner[*item](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, PerLane: o.PerLane, Slots: o.Slots, MaxLanes: maxLanes, Now: o.Now})
+	s.runner = lanes.NewRunner[*lanes.Row](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, PerLane: o.PerLane, Slots: o.Slots, MaxLanes: maxLanes, Now: o.Now})
 	o.DB.OnSignal(signalCancel, s.interrupt)
 	return s
 }

@@ -3,7 +3,6 @@ package agents
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -17,29 +16,9 @@ import (
 	"turnpike/internal/limits"
 )
 
-type item struct {
-	id  string
-	due int64
-}
-
-// Key is the run's position in its lane.
-func (i *item) Key() lanes.Key { return lanes.Key{Due: i.due, ID: i.id} }
-
-var scanItem = db.Scanner(func(i *item) []any { return []any{&i.id, &i.due} })
-
 // Fetch returns the runs that are due in a lane.
-func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int) (b lanes.Batch[*item], err error) {
-	now := s.Now().UnixMicro()
-	// The limit is part of the text because SQLite compiles a statement again
-	// whenever the parameter of a LIMIT is bound.
-	query := fmt.Sprintf(`SELECT id, due_at FROM agent_runs WHERE lane = $1 AND due_at <= $2 AND (due_at, id) > ($3, $4)
-		ORDER BY due_at, id LIMIT %d`, n)
-	b.Items, err = db.List(ctx, s.DB, scanItem, query, lane, now, after.Due, after.ID)
-	if err != nil || len(b.Items) > 0 {
-		return b, err
-	}
-	b.Next, err = db.Value[time.Time](s.DB.QueryRow(ctx, "SELECT min(due_at) FROM agent_runs WHERE lane = $1 AND due_at > $2", lane, now))
-	return b, db.Wrap(err, "read next run")
+func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int) (lanes.Batch[*lanes.Row], error) {
+	return lanes.Table{DB: s.DB, Now: s.Now, Name: "agent_runs", ID: "id"}.Fetch(ctx, lane, after, n)
 }
 
 // errStale means that another node works the run, or that the next turn must
@@ -47,13 +26,13 @@ func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int
 var errStale = errors.New("agents: the run has changed since it was read")
 
 // Work does one turn of a run and queues its outcome.
-func (s *Service) Work(ctx context.Context, _ string, i *item) lanes.Result {
-	r, err := s.loadRun(ctx, i.id)
+func (s *Service) Work(ctx context.Context, _ string, i *lanes.Row) lanes.Result {
+	r, err := s.loadRun(ctx, i.ID)
 	switch {
 	case errors.Is(err, db.ErrNotFound):
 		return lanes.Result{Healthy: true, Done: true, Outcome: db.Written}
 	case err != nil:
-		slog.Warn("failed to read run; retrying", "run", i.id, "error", err)
+		slog.Warn("failed to read run; retrying", "run", i.ID, "error", err)
 		return lanes.Retry(ctx)
 	case r.DueAt == nil || r.DueAt.After(s.Now()):
 		return lanes.Result{Healthy: true, Outcome: db.Written} // another node did it

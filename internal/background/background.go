@@ -63,7 +63,7 @@ type Service struct {
 	parts  *db.Queue[*part]
 	stops  *db.Queue[*job]
 	ends   *db.Queue[*end]
-	runner *lanes.Runner[*item]
+	runner *lanes.Runner[*lanes.Row]
 	ended  *prometheus.CounterVec
 
 	watchers *watch.Watchers
@@ -88,7 +88,7 @@ func New(o Options) *Service {
 	s.parts = db.NewQueue(s.group, true, s.writeParts).Linger(eventLinger)
 	s.stops = db.NewQueue(s.group, false, s.writeStops)
 	s.ends = db.NewQueue(s.group, true, s.writeEnds)
-	s.runner = lanes.NewRunner[*item](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, PerLane: o.PerLane, Slots: o.Slots, MaxLanes: maxLanes, Now: o.Now})
+	s.runner = lanes.NewRunner[*lanes.Row](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, PerLane: o.PerLane, Slots: o.Slots, MaxLanes: maxLanes, Now: o.Now})
 	o.DB.OnSignal(signalCancel, s.interrupt)
 	return s
 }

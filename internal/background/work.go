@@ -14,29 +14,9 @@ import (
 	"turnpike/internal/lanes"
 )
 
-type item struct {
-	id  string
-	due int64
-}
-
-// Key is the response's position in its lane.
-func (i *item) Key() lanes.Key { return lanes.Key{Due: i.due, ID: i.id} }
-
-var scanItem = db.Scanner(func(i *item) []any { return []any{&i.id, &i.due} })
-
 // Fetch returns the responses that are due in a lane.
-func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int) (b lanes.Batch[*item], err error) {
-	now := s.Now().UnixMicro()
-	// The limit is part of the text because SQLite compiles a statement again
-	// whenever the parameter of a LIMIT is bound.
-	query := fmt.Sprintf(`SELECT id, due_at FROM background_responses WHERE lane = $1 AND due_at <= $2 AND (due_at, id) > ($3, $4)
-		ORDER BY due_at, id LIMIT %d`, n)
-	b.Items, err = db.List(ctx, s.DB, scanItem, query, lane, now, after.Due, after.ID)
-	if err != nil || len(b.Items) > 0 {
-		return b, err
-	}
-	b.Next, err = db.Value[time.Time](s.DB.QueryRow(ctx, "SELECT min(due_at) FROM background_responses WHERE lane = $1 AND due_at > $2", lane, now))
-	return b, db.Wrap(err, "read next background response")
+func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int) (lanes.Batch[*lanes.Row], error) {
+	return lanes.Table{DB: s.DB, Now: s.Now, Name: "background_responses", ID: "id"}.Fetch(ctx, lane, after, n)
 }
 
 // maxAttempts limits how often the model is called for a response. Only a call that was interrupted by
@@ -51,13 +31,13 @@ var (
 )
 
 // Work calls the model for a response and queues its end.
-func (s *Service) Work(ctx context.Context, _ string, i *item) lanes.Result {
-	j, err := s.load(ctx, i.id)
+func (s *Service) Work(ctx context.Context, _ string, i *lanes.Row) lanes.Result {
+	j, err := s.load(ctx, i.ID)
 	switch {
 	case errors.Is(err, db.ErrNotFound):
 		return lanes.Result{Healthy: true, Done: true, Outcome: db.Written} // it has ended
 	case err != nil:
-		slog.Warn("failed to read background response; retrying", "response", i.id, "error", err)
+		slog.Warn("failed to read background response; retrying", "response", i.ID, "error", err)
 		return lanes.Retry(ctx)
 	}
 	e, err := s.work(ctx, j)

@@ -69,7 +69,7 @@ type Service struct {
 	group   *db.Group
 	starts  *db.Queue[*start]
 	results *db.Queue[*result]
-	runner  *lanes.Runner[*item]
+	runner  *lanes.Runner[*lanes.Row]
 	ended   *prometheus.CounterVec
 }
 
@@ -87,7 +87,7 @@ func New(o Options) *Service {
 	s.group = db.NewGroup(o.DB).Named("batches")
 	s.starts = db.NewQueue(s.group, false, s.writeStarts)
 	s.results = db.NewQueue(s.group, true, s.writeResults)
-	s.runner = lanes.NewRunner[*item](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, PerLane: o.PerLane, Slots: o.Slots, MaxLanes: maxLanes, MaxUnwritten: maxUnwritten, Now: o.Now})
+	s.runner = lanes.NewRunner[*lanes.Row](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, PerLane: o.PerLane, Slots: o.Slots, MaxLanes: maxLanes, MaxUnwritten: maxUnwritten, Now: o.Now})
 	return s
 }
 

@@ -8,7 +8,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/db"
-	"turnpike/internal/lanes"
 )
 
 // The states of a line.
@@ -99,14 +98,3 @@ func (s *Service) unseal(l *line) (o lineOutput, err error) {
 
 // lenient is for JSON of providers.
 var lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-
-type item struct {
-	batchID  string
-	position int64
-	due      int64
-}
-
-// Key is the line's position in its lane.
-func (i *item) Key() lanes.Key {
-	return lanes.Key{Due: i.due, ID: fmt.Sprintf("%s/%09d", i.batchID, i.position)}
-}

@@ -3,10 +3,8 @@ package batches
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
-	"strconv"
 	"strings"
 	"time"
 
@@ -21,32 +19,9 @@ import (
 	"turnpike/internal/lanes"
 )
 
-var scanItem = db.Scanner(func(i *item) []any { return []any{&i.batchID, &i.position, &i.due} })
-
 // Fetch returns the lines that are due in a lane.
-func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int) (b lanes.Batch[*item], err error) {
-	now := s.Now().UnixMicro()
-	batch, position := splitKey(after)
-	// The limit is part of the text because SQLite compiles a statement again
-	// whenever the parameter of a LIMIT is bound.
-	query := fmt.Sprintf(`SELECT batch_id, position, due_at FROM batch_lines
-		WHERE lane = $1 AND due_at <= $2 AND (due_at, batch_id, position) > ($3, $4, $5) ORDER BY due_at, batch_id, position LIMIT %d`, n)
-	b.Items, err = db.List(ctx, s.DB, scanItem, query, lane, now, after.Due, batch, position)
-	if err != nil || len(b.Items) > 0 {
-		return b, err
-	}
-	b.Next, err = db.Value[time.Time](s.DB.QueryRow(ctx, "SELECT min(due_at) FROM batch_lines WHERE lane = $1 AND due_at > $2", lane, now))
-	return b, db.Wrap(err, "read next line")
-}
-
-// splitKey returns the batch and the position of an item's key.
-func splitKey(k lanes.Key) (batch string, position int64) {
-	batch, number, _ := strings.Cut(k.ID, "/")
-	position, err := strconv.ParseInt(number, 10, 64)
-	if err != nil {
-		return "", -1 // before all items
-	}
-	return batch, position
+func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int) (lanes.Batch[*lanes.Row], error) {
+	return lanes.Table{DB: s.DB, Now: s.Now, Name: "batch_lines", ID: "batch_id", Position: "position"}.Fetch(ctx, lane, after, n)
 }
 
 var errStale = errors.New("another worker has the line")
@@ -55,13 +30,13 @@ var errStale = errors.New("another worker has the line")
 func done() lanes.Result { return lanes.Result{Healthy: true, Done: true, Outcome: db.Written} }
 
 // Work works one line and queues its result.
-func (s *Service) Work(ctx context.Context, _ string, i *item) lanes.Result {
+func (s *Service) Work(ctx context.Context, _ string, i *lanes.Row) lanes.Result {
 	b, l, err := s.read(ctx, i)
 	switch {
 	case errors.Is(err, db.ErrNotFound):
 		return done() // the batch has ended
 	case err != nil:
-		slog.Warn("failed to read a line of a batch; retrying", "batch", i.batchID, "line", i.position, "error", err)
+		slog.Warn("failed to read a line of a batch; retrying", "batch", i.ID, "line", i.Position, "error", err)
 		return lanes.Retry(ctx)
 	case l.DueAt == nil:
 		return done() // another node did it
@@ -75,7 +50,7 @@ func (s *Service) Work(ctx context.Context, _ string, i *item) lanes.Result {
 	case err != nil && ctx.Err() != nil:
 		return lanes.Result{Outcome: db.Written} // the server stops
 	case err != nil:
-		slog.Warn("failed to work a line of a batch; retrying", "batch", i.batchID, "line", i.position, "error", err)
+		slog.Warn("failed to work a line of a batch; retrying", "batch", i.ID, "line", i.Position, "error", err)
 		return lanes.Retry(ctx)
 	}
 	healthy, due := !r.upstream, r.due // read before the writer can change it
@@ -83,10 +58,10 @@ func (s *Service) Work(ctx context.Context, _ string, i *item) lanes.Result {
 }
 
 // read reads a line and its batch as they are now.
-func (s *Service) read(ctx context.Context, i *item) (*Batch, *line, error) {
+func (s *Service) read(ctx context.Context, i *lanes.Row) (*Batch, *line, error) {
 	var l line
 	var b Batch
-	err := db.Scan(s.DB.QueryRow(ctx, readLine, i.batchID, i.position), append(l.fields(), b.fields()...)...)
+	err := db.Scan(s.DB.QueryRow(ctx, readLine, i.ID, i.Position), append(l.fields(), b.fields()...)...)
 	return &b, &l, err
 }
 

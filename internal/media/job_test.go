@@ -248,7 +248,7 @@ func TestFetchReturnsTasksInOrder(t *testing.T) {
 		b := newBench(t, d)
 		j := b.job(Images, 25)
 		var seen []int64
-		after := (&item{}).Key()
+		after := (&lanes.Row{}).Key()
 		after.ID = ""
 		for {
 			got, err := b.Fetch(t.Context(), j.Lane, after, 4)
@@ -259,7 +259,7 @@ func TestFetchReturnsTasksInOrder(t *testing.T) {
 				break
 			}
 			for _, i := range got.Items {
-				seen = append(seen, i.position)
+				seen = append(seen, i.Position)
 				after = i.Key()
 			}
 		}

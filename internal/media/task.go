@@ -9,7 +9,6 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/files"
-	"turnpike/internal/lanes"
 )
 
 // The states of a task.
@@ -81,17 +80,6 @@ func readOutput(output json.RawMessage) (m taskOutput, err error) {
 		err = json.Unmarshal(output, &m)
 	}
 	return m, err
-}
-
-type item struct {
-	jobID    string
-	position int64
-	due      int64
-}
-
-// Key is the task's position in its lane.
-func (i *item) Key() lanes.Key {
-	return lanes.Key{Due: i.due, ID: fmt.Sprintf("%s/%07d", i.jobID, i.position)}
 }
 
 const taskColumns = "job_id, position, name, lane, status, due_at, attempts, tries, input, output, error"

@@ -3,9 +3,7 @@ package media
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,42 +13,19 @@ import (
 	"turnpike/internal/lanes"
 )
 
-var scanItem = db.Scanner(func(i *item) []any { return []any{&i.jobID, &i.position, &i.due} })
-
 // Fetch returns the tasks that are due in a lane.
-func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int) (b lanes.Batch[*item], err error) {
-	now := s.Now().UnixMicro()
-	job, position := splitKey(after)
-	// The limit is part of the text because SQLite compiles a statement again
-	// whenever the parameter of a LIMIT is bound.
-	query := fmt.Sprintf(`SELECT job_id, position, due_at FROM media_tasks
-		WHERE lane = $1 AND due_at <= $2 AND (due_at, job_id, position) > ($3, $4, $5) ORDER BY due_at, job_id, position LIMIT %d`, n)
-	b.Items, err = db.List(ctx, s.DB, scanItem, query, lane, now, after.Due, job, position)
-	if err != nil || len(b.Items) > 0 {
-		return b, err
-	}
-	b.Next, err = db.Value[time.Time](s.DB.QueryRow(ctx, "SELECT min(due_at) FROM media_tasks WHERE lane = $1 AND due_at > $2", lane, now))
-	return b, db.Wrap(err, "read next task")
-}
-
-// splitKey returns the job and the position of an item's key.
-func splitKey(k lanes.Key) (job string, position int64) {
-	job, number, _ := strings.Cut(k.ID, "/")
-	position, err := strconv.ParseInt(number, 10, 64)
-	if err != nil {
-		return "", -1 // before all items
-	}
-	return job, position
+func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int) (lanes.Batch[*lanes.Row], error) {
+	return lanes.Table{DB: s.DB, Now: s.Now, Name: "media_tasks", ID: "job_id", Position: "position"}.Fetch(ctx, lane, after, n)
 }
 
 // Work works one task and queues its result.
-func (s *Service) Work(ctx context.Context, _ string, i *item) lanes.Result {
+func (s *Service) Work(ctx context.Context, _ string, i *lanes.Row) lanes.Result {
 	j, t, err := s.load(ctx, i)
 	switch {
 	case errors.Is(err, db.ErrNotFound):
 		return lanes.Result{Healthy: true, Done: true, Outcome: db.Written} // it was deleted
 	case err != nil:
-		slog.Warn("failed to read task; retrying", "job", i.jobID, "error", err)
+		slog.Warn("failed to read task; retrying", "job", i.ID, "error", err)
 		return lanes.Retry(ctx)
 	case t.DueAt == nil:
 		return lanes.Result{Healthy: true, Done: true, Outcome: db.Written} // another node did it
@@ -67,8 +42,8 @@ func (s *Service) Work(ctx context.Context, _ string, i *item) lanes.Result {
 
 // load reads a task and its job as they are now, because the job may have been
 // canceled since Fetch.
-func (s *Service) load(ctx context.Context, i *item) (*Job, *task, error) {
-	row := s.DB.QueryRow(ctx, loadTask, i.jobID, i.position)
+func (s *Service) load(ctx context.Context, i *lanes.Row) (*Job, *task, error) {
+	row := s.DB.QueryRow(ctx, loadTask, i.ID, i.Position)
 	var t task
 	var j Job
 	err := db.Scan(row, append(t.fields(), j.fields()...)...)
