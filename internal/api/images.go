@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -104,6 +106,9 @@ func (c *Call) images(body []byte, input gateway.ImageInput) error {
 	if err != nil {
 		return err
 	}
+	if params.Stream {
+		return c.sendImageEvent(response, made, params, len(input.Sources) > 0)
+	}
 	out := imagesObject{Created: c.s.Now().Unix(), Data: make([]imageObject, len(made.Images))}
 	for i, p := range made.Images {
 		out.Data[i].RevisedPrompt = p.RevisedPrompt
@@ -121,6 +126,40 @@ func (c *Call) images(body []byte, input gateway.ImageInput) error {
 		return err
 	}
 	c.sendModelResponse(response, text)
+	return nil
+}
+
+// imageEvent is the last event of an image stream in OpenAI's format.
+type imageEvent struct {
+	Type         string      `json:"type"`
+	B64JSON      []byte      `json:"b64_json"`
+	CreatedAt    int64       `json:"created_at"`
+	Size         string      `json:"size"`
+	Quality      string      `json:"quality"`
+	Background   string      `json:"background"`
+	OutputFormat string      `json:"output_format"`
+	Usage        *imageUsage `json:"usage"`
+}
+
+// sendImageEvent sends a finished image as a stream of one event. Partial images are optional in
+// OpenAI's API, and not every provider has them.
+func (c *Call) sendImageEvent(response *gateway.Response, made *providers.ImageResult, params *gateway.ImageParams, edit bool) error {
+	kind := "image_generation.completed"
+	if edit {
+		kind = "image_edit.completed"
+	}
+	image := made.Images[0]
+	data, err := json.Marshal(imageEvent{Type: kind, B64JSON: image.Data, CreatedAt: c.s.Now().Unix(), Size: params.Size, Quality: params.Quality, Background: params.Background,
+		OutputFormat: strings.TrimPrefix(image.ContentType, "image/"), Usage: newImageUsage(made.Usage)})
+	if err != nil {
+		return err
+	}
+	c.nameModel(response)
+	c.settle(http.StatusOK, "")
+	out := &eventWriter{c: c}
+	if out.named(kind, data); !c.Started { // the log can't be written
+		return out.err
+	}
 	return nil
 }
 

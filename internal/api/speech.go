@@ -56,7 +56,7 @@ func (c *Call) streamSpeech(audio *gateway.Audio) error {
 	out := &eventWriter{c: c}
 	send := func(e speechEvent) {
 		data, _ := json.Marshal(e) // it has only strings and numbers
-		out.event(data)
+		out.named(e.Type, data)
 	}
 	end := func(code string, last func()) error {
 		_ = audio.Close() // before the log entry is settled, so that it has the usage

@@ -30,6 +30,10 @@ type ImageParams struct {
 	N      int
 	// AsURL means that the client wants links instead of the files themselves.
 	AsURL bool
+	// Stream means that the client wants the image in events.
+	Stream bool
+	// Size, Quality and Background are as requested, or auto.
+	Size, Quality, Background string
 	// MaxUnits are the most units that the request can use.
 	MaxUnits catalog.Units
 }
@@ -42,6 +46,8 @@ type imageFields struct {
 	Size           *string  `json:"size"`
 	Stream         *bool    `json:"stream"`
 	ResponseFormat *string  `json:"response_format"`
+	Quality        *string  `json:"quality"`
+	Background     *string  `json:"background"`
 }
 
 // ParseImageRequest reads a request in OpenAI's format with a number of source images. Unknown
@@ -57,8 +63,6 @@ func ParseImageRequest(body []byte, sources int) (*ImageParams, error) {
 		return nil, fault.Missing("prompt", "prompt must describe the image.")
 	case utf8.RuneCountInString(*in.Prompt) > maxPrompt:
 		return nil, fault.Invalid("prompt", "prompt must have at most %d characters.", maxPrompt)
-	case in.Stream != nil && *in.Stream:
-		return nil, fault.Invalid("stream", "Images cannot be streamed. Omit stream.")
 	case in.Size != nil && !isImageSize(*in.Size):
 		return nil, fault.Invalid("size", "size must be auto, or a width and a height from %d to %d, such as 1024x1024.", minImageSide, maxImageSide)
 	}
@@ -77,6 +81,15 @@ func ParseImageRequest(body []byte, sources int) (*ImageParams, error) {
 			return nil, fault.Invalid("response_format", "response_format must be b64_json or url.")
 		}
 	}
+	p.Size, p.Quality, p.Background = orAuto(in.Size), orAuto(in.Quality), orAuto(in.Background)
+	if p.Stream = in.Stream != nil && *in.Stream; p.Stream {
+		switch {
+		case p.N > 1:
+			return nil, fault.Invalid("n", "n must be 1 with stream. Send a request for each image.")
+		case p.AsURL:
+			return nil, fault.Invalid("response_format", "response_format must be b64_json with stream.")
+		}
+	}
 	if in.Model != nil || len(in.Models) > 0 {
 		var err error
 		if p.Models, err = modelList(in.Model, in.Models); err != nil {
@@ -85,6 +98,13 @@ func ParseImageRequest(body []byte, sources int) (*ImageParams, error) {
 	}
 	p.MaxUnits = catalog.Units{Images: int64(p.N), Tokens: catalog.Tokens{Input: int64(len(body)) + frameTokens + int64(sources)*maxImageTokens, Output: int64(p.N) * maxImageTokens}}
 	return p, nil
+}
+
+func orAuto(s *string) string {
+	if s == nil || *s == "" {
+		return "auto"
+	}
+	return *s
 }
 
 var imageSize = regexp.MustCompile(`^([0-9]{2,4})x([0-9]{2,4})$`)

@@ -59,6 +59,8 @@ func (s *Service) DraftImages(from Caller, in ImageBatchRequest) (*Draft, error)
 		switch {
 		case err != nil:
 			return nil, prefixParam(param+".body", err)
+		case params.Stream:
+			return nil, prefixParam(param+".body", fault.Invalid("stream", "Images of a batch cannot be streamed. Omit stream."))
 		case len(params.Models) > 0:
 			return nil, prefixParam(param+".body", fault.Invalid("model", "The model applies to the whole batch. Set model next to requests."))
 		}

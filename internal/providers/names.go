@@ -15,7 +15,7 @@ var (
 	EmbeddingNames = jsonbody.NewNames("model models input dimensions encoding_format", nil)
 
 	// ImageNames are also the fields of a multipart form.
-	ImageNames = jsonbody.NewNames(`model models prompt n size stream response_format output_format output_compression partial_images
+	ImageNames = jsonbody.NewNames(`model models prompt n size stream response_format output_format output_compression partial_images quality background
 		image image[] mask`, nil)
 
 	// VideoNames are also the fields of a multipart form. A provider must not get the numbers, which

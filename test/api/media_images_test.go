@@ -452,3 +452,24 @@ func TestImageThatCannotBeStoredIsFree(t *testing.T) {
 		s.checkLedger(t, 2*credit)
 	})
 }
+
+func TestImageIsSentInAnEvent(t *testing.T) {
+	eachMedia(t, both, nil, func(t *testing.T, m *mediaClient) {
+		ask := map[string]any{"model": "pic", "prompt": "a lighthouse", "stream": true, "partial_images": 2, "size": "256x256"}
+		r := m.ask(t, "POST", "/v1/images/generations", ask).Want(t, 200, "")
+		list := chunks(r)
+		if len(list) != 1 || list[0].Text("type") != "image_generation.completed" || list[0].Text("b64_json") == "" || list[0].Text("size") != "256x256" || list[0].Text("output_format") != "png" {
+			t.Errorf("got %s", r.Body)
+		}
+		if e := m.entry(t, r); amount(t, e, "credits") != mills(1000) {
+			t.Errorf("got log entry %s", e.Body)
+		}
+		for param, more := range map[string]any{"n": 2, "response_format": "url"} {
+			ask := map[string]any{"model": "pic", "prompt": "x", "stream": true}
+			ask[param] = more
+			if r := m.ask(t, "POST", "/v1/images/generations", ask).Want(t, 400, "invalid_parameter"); r.Text("error.param") != param {
+				t.Errorf("got %s, want an error in %s", r.Body, param)
+			}
+		}
+	})
+}
