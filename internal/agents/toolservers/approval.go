@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -216,7 +214,7 @@ func (m *Service) scanApproval(r db.Row) (*Approval, error) {
 
 // waitForDecision returns nil when the approval may be used, or someone else has used it.
 func (m *Service) waitForDecision(ctx context.Context, a *Approval, announce func(*Approval)) error {
-	woken, stop := m.waiters.add(a.ID)
+	woken, stop := m.waiters.Watch(a.ID)
 	defer stop()
 	poll := time.NewTicker(approvalPoll)
 	defer poll.Stop()
@@ -316,35 +314,3 @@ func expireApprovals(ctx context.Context, tx *db.Tx, serverID string) error {
 
 // signalApproval wakes the calls that wait for a decision. The payload is the approval's ID.
 const signalApproval = "tool.approval"
-
-// waiters are the calls on this node that wait for a decision.
-type waiters struct {
-	mu sync.Mutex
-	by map[string][]chan struct{}
-}
-
-func (w *waiters) add(id string) (woken <-chan struct{}, stop func()) {
-	c := make(chan struct{}, 1)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.by[id] = append(w.by[id], c)
-	return c, func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.by[id] = slices.DeleteFunc(w.by[id], func(other chan struct{}) bool { return other == c })
-		if len(w.by[id]) == 0 {
-			delete(w.by, id)
-		}
-	}
-}
-
-func (w *waiters) wake(id string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, c := range w.by[id] {
-		select {
-		case c <- struct{}{}:
-		default:
-		}
-	}
-}

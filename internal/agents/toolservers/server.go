@@ -28,6 +28,7 @@ import (
 	"turnpike/internal/keyring"
 	"turnpike/internal/safehttp"
 	"turnpike/internal/visibility"
+	"turnpike/internal/watch"
 )
 
 const (
@@ -109,15 +110,15 @@ type Options struct {
 type Service struct {
 	Options
 	executor *tools.Executor
-	waiters  waiters
+	waiters  *watch.Watchers // calls on this node that wait for a decision
 	tokens   oauthTokens
 }
 
 // New creates the service.
 func New(o Options) *Service {
-	m := &Service{Options: o, executor: tools.NewExecutor(o.Guard, o.Version), waiters: waiters{by: map[string][]chan struct{}{}},
+	m := &Service{Options: o, executor: tools.NewExecutor(o.Guard, o.Version), waiters: watch.New(),
 		tokens: oauthTokens{client: o.Guard.Client(safehttp.ClientOptions{}), now: o.Now, by: map[[2]string]*oauth2.Token{}}}
-	o.DB.OnSignal(signalApproval, m.waiters.wake)
+	o.DB.OnSignal(signalApproval, m.waiters.Wake)
 	return m
 }
 
