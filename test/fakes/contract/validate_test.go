@@ -182,7 +182,7 @@ func TestFormsAreHeldAgainstTheDocument(t *testing.T) {
 		want   string
 	}{
 		"a video":                 {"/v1/videos", []string{"prompt", "seconds", "input_reference"}, video, ""},
-		"an unknown field":        {"/v1/videos", []string{"prompt", "colour"}, video, "colour"},
+		"an unknown field":        {"/v1/files", []string{"purpose", "file", "colour"}, "{}", "colour"},
 		"a field is missing":      {"/v1/videos", []string{"seconds"}, video, "prompt"},
 		"a form for the provider": {"/v1/images/edits", []string{"prompt", "image[]", "image[]", "quality"}, `{"created":1,"data":[]}`, ""},
 		"no form is taken":        {"/v1/projects", []string{"id"}, project, "the document has none"},
