@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/test/chaos/program"
 )
@@ -87,7 +88,9 @@ func TestBudgetIsExactWhenCommitResponsesAreLost(t *testing.T) {
 			t.Errorf("got %s spent, want at most %s", spent, limit)
 		}
 		if n := count(t, d, "SELECT count(*) FROM requests WHERE status = 503 AND credits > 0"); n > 0 {
-			t.Errorf("got %d rejected requests that were charged, want 0", n)
+			one, err := db.Value[string](d.QueryRow(t.Context(), `SELECT min(id || ' ' || coalesce(error_code, '') || ' ' || coalesce(usage_source, '') || ' ' || credits || ' of ' || reserved)
+				FROM requests WHERE status = 503 AND credits > 0`))
+			t.Errorf("got %d rejected requests that were charged, want 0; one is %s (%v)", n, one, err)
 		}
 	}
 	stop(t, server)
