@@ -130,16 +130,18 @@ func (c *Call) endStream(s *gateway.Stream, out *eventWriter, code string, last 
 	_ = s.Close() // before the log entry is settled, so that it has the usage
 	c.settle(http.StatusOK, code)
 	last()
-	if out.write(); !c.Started { // no event was sent, and the log can't be written
-		return out.err
+	if out.write(); !c.Started {
+		c.failUnlogged(out.err)
 	}
 	return nil
 }
 
 // abandonStream ends a stream that can't be written to.
 func (c *Call) abandonStream(s *gateway.Stream, out *eventWriter) error {
-	if !c.Started { // the log can't be written
-		return out.err
+	if !c.Started {
+		// The log can't be written. Closing the stream would charge what it has sent so far.
+		c.failUnlogged(out.err)
+		return nil
 	}
 	return c.endStream(s, out, "", func() {})
 }

@@ -157,8 +157,8 @@ func (c *Call) sendImageEvent(response *gateway.Response, made *providers.ImageR
 	c.nameModel(response)
 	c.settle(http.StatusOK, "")
 	out := &eventWriter{c: c}
-	if out.named(kind, data); !c.Started { // the log can't be written
-		return out.err
+	if out.named(kind, data); !c.Started {
+		c.failUnlogged(out.err)
 	}
 	return nil
 }

@@ -62,7 +62,7 @@ func (c *Call) streamSpeech(audio *gateway.Audio) error {
 		_ = audio.Close() // before the log entry is settled, so that it has the usage
 		c.settle(http.StatusOK, code)
 		if last(); !c.Started {
-			return out.err
+			c.failUnlogged(out.err)
 		}
 		return nil
 	}
