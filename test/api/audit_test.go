@@ -12,6 +12,7 @@ import (
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/ids"
+	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
 )
 
@@ -231,6 +232,25 @@ func TestRejectedCallIsNotLoggedAsServed(t *testing.T) {
 	entry := settled(t, s, key, r.Header.Get("X-Request-Id"))
 	if entry.At("status") != 503.0 || entry.Text("error_code") != "storage_unavailable" || entry.At("output_tokens") != nil {
 		t.Errorf("logged as %s", entry.Body)
+	}
+}
+
+// The log becomes writable after the stream has given up waiting for it, and before the client has the error.
+func TestRejectedStreamIsNotCharged(t *testing.T) {
+	t.Parallel()
+	m := newGateway(t, "sqlite", nil)
+	m.chat(t, body("small", "hi", nil)).Want(t, 200, "") // leases credits
+	m.openai.Queue(upstreams.OpenAIReply{Text: "one two three four five six seven", Stall: 1000})
+	release := m.HoldTheWriter(t)
+	defer release()
+	go func() {
+		<-m.openai.Wait(2).Gone
+		release()
+	}()
+	r := m.chat(t, body("small", "hi", map[string]any{"stream": true})).Want(t, 503, "storage_unavailable")
+	m.Eventually(t, func() bool { return m.ask(t, "GET", "/v1/audit/"+r.Header.Get("X-Request-Id"), nil).Status == 200 })
+	if e := m.entry(t, r); e.At("status") != 503.0 || amount(t, e, "credits") != 0 {
+		t.Errorf("logged as %s", e.Body)
 	}
 }
 
