@@ -156,7 +156,7 @@ type responseStream struct {
 // Next returns the next event. The last one has the usage, if the server reports it.
 func (s *responseStream) Next() (providers.Chunk, error) {
 	for {
-		_, data, err := s.events.Next()
+		name, data, err := s.events.Next()
 		if err == io.EOF && !s.done {
 			return providers.Chunk{}, &providers.Failure{Kind: providers.KindCut, Err: errors.New("the stream ended before the response")}
 		}
@@ -165,6 +165,10 @@ func (s *responseStream) Next() (providers.Chunk, error) {
 		}
 		if err != nil {
 			return providers.Chunk{}, err
+		}
+		if text, ok := deltaText(name, data); ok {
+			s.count(text)
+			return providers.Chunk{Event: name, Data: oneLine(data)}, nil
 		}
 		if len(bytes.TrimSpace(data)) == 0 || string(data) == "[DONE]" {
 			continue
@@ -193,8 +197,7 @@ func (s *responseStream) forward(data []byte) (chunk providers.Chunk, err error)
 		s.done = true
 	}
 	if delta := s.event.get("delta"); delta.Kind() == '"' {
-		s.deltas++
-		s.characters += int64(countCharacters(delta[1 : len(delta)-1]))
+		s.count(delta[1 : len(delta)-1])
 	}
 	if kind == "response.output_item.done" {
 		s.tools.add(s.event.get("item"))
@@ -220,6 +223,28 @@ func (s *responseStream) forward(data []byte) (chunk providers.Chunk, err error)
 	s.event.set("response", string(response.bytes()))
 	chunk.Data = oneLine(s.event.bytes())
 	return chunk, nil
+}
+
+// deltaText finds the text of an event that only adds some, without parsing it: most of a stream are such events.
+func deltaText(name string, data []byte) (quoted []byte, ok bool) {
+	if !strings.HasPrefix(name, "response.") || !strings.HasSuffix(name, ".delta") {
+		return nil, false
+	}
+	_, quoted, ok = bytes.Cut(data, []byte(`"delta":"`))
+	for i := 0; ok && i < len(quoted); i++ {
+		switch quoted[i] {
+		case '"':
+			return quoted[:i], true
+		case '\\':
+			i++
+		}
+	}
+	return nil, false
+}
+
+func (s *responseStream) count(quoted []byte) {
+	s.deltas++
+	s.characters += int64(countCharacters(quoted))
 }
 
 // SoFar returns an estimate of the output, with four characters per token and at least one token per delta.
