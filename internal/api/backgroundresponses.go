@@ -2,8 +2,6 @@ package api
 
 import (
 	"context"
-	"net/http"
-	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -84,52 +82,16 @@ func (c *Call) watchResponse(id string, after int64) error {
 	defer release()
 	added, stop := c.s.Background.Watch(id)
 	defer stop()
-	poll, keepAlive := time.NewTicker(watchPoll), time.NewTicker(keepAliveEvery)
-	defer poll.Stop()
-	defer keepAlive.Stop()
 	out := &eventWriter{c: c, batch: true}
-	authenticated := time.Now()
-	for out.err == nil {
-		// A response may take hours, and its key may be revoked.
-		if time.Since(authenticated) >= reauthenticateEvery {
-			if err := c.reauthenticate(); err != nil {
-				return c.failStream(out, err)
-			}
-			authenticated = time.Now()
-		}
+	return c.follow(out, added, func() (ended bool, err error) {
 		// Read the status first: if the response has ended, its last event is stored.
 		status, err := c.s.Conversations.GetStatus(c.Context(), c.s.DB, id)
 		if err != nil {
-			return c.failStream(out, err)
+			return false, err
 		}
-		if after, err = c.sendResponseEvents(out, id, after); err != nil {
-			return c.failStream(out, err)
-		}
-		if out.flush(); status == "" {
-			break
-		}
-		if !c.Started {
-			out.keepAlive() // the client has every event so far, and learns that it is connected
-		}
-		select {
-		case <-added:
-		case <-poll.C:
-		case <-keepAlive.C:
-			out.keepAlive()
-		case <-c.s.watching.Done():
-			return c.failStream(out, fault.New(fault.Overloaded, "The server is stopping. Reconnect and resume after the last event."))
-		case <-c.Context().Done():
-			out.err = errClientGone
-		}
-	}
-	if !c.Started { // there are no events after that number, or the log can't be written
-		out.keepAlive()
-	}
-	if !c.Started {
-		return out.err
-	}
-	c.settle(http.StatusOK, "")
-	return nil
+		after, err = c.sendResponseEvents(out, id, after)
+		return status == "", err
+	})
 }
 
 // sendResponseEvents sends the stored events after a sequence number, and returns the last one's.

@@ -2,9 +2,7 @@ package api
 
 import (
 	"context"
-	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -257,17 +255,6 @@ func newRunEvent(runID string, e *agents.Entry) runEvent {
 	return runEvent{Object: "agent.run.event", Seq: e.Seq, RunID: runID, Type: e.Type, Data: jsontext.Value(e.Data), CreatedAt: e.CreatedAt.Unix()}
 }
 
-const (
-	// watchBatch is how many entries are read per query.
-	watchBatch = 100
-	// watchPoll is how often a log is polled for entries of another node.
-	watchPoll = 500 * time.Millisecond
-	// keepAliveEvery is how often a silent stream sends a comment.
-	keepAliveEvery = 15 * time.Second
-	// reauthenticateEvery is how long a stream outlives a revoked key.
-	reauthenticateEvery = time.Second
-)
-
 func getRunEvents(c *Call) error {
 	q := c.query("stream", "starting_after", "limit")
 	after := q.number("starting_after", 0, 1<<53, 0)
@@ -309,51 +296,19 @@ func getRunEvents(c *Call) error {
 func (c *Call) streamRun(r *agents.Run, after int64) error {
 	added, stop := c.s.Agents.Watch(r.ID)
 	defer stop()
-	poll, keepAlive := time.NewTicker(watchPoll), time.NewTicker(keepAliveEvery)
-	defer poll.Stop()
-	defer keepAlive.Stop()
 	out := &eventWriter{c: c}
-	authenticated := time.Now()
-	for out.err == nil {
-		// A run may take days, and its key may be revoked.
-		if time.Since(authenticated) >= reauthenticateEvery {
-			if err := c.reauthenticate(); err != nil {
-				return c.failStream(out, err)
-			}
-			authenticated = time.Now()
-		}
+	return c.follow(out, added, func() (ended bool, err error) {
 		// Read the run first: if it has ended, its last entry is in the log.
 		current, err := c.s.Agents.Get(c.Context(), c.s.DB, c.Principal, r.ID)
 		if err != nil {
-			return c.failStream(out, err)
+			return false, err
 		}
-		after, err = c.sendEntries(out, r.ID, after)
-		if err != nil {
-			return c.failStream(out, err)
+		if after, err = c.sendEntries(out, r.ID, after); err != nil || !current.Status.Ended() {
+			return false, err
 		}
-		if current.Status.Ended() {
-			out.event([]byte("[DONE]"))
-			break
-		}
-		if !c.Started {
-			out.keepAlive() // the client has every entry, and learns that it is connected
-		}
-		select {
-		case <-added:
-		case <-poll.C:
-		case <-keepAlive.C:
-			out.keepAlive()
-		case <-c.s.watching.Done():
-			return c.failStream(out, fault.New(fault.Overloaded, "The server is stopping. Reconnect and resume after the last event."))
-		case <-c.Context().Done():
-			out.err = errClientGone
-		}
-	}
-	if !c.Started {
-		return out.err
-	}
-	c.settle(http.StatusOK, "")
-	return nil
+		out.end()
+		return true, nil
+	})
 }
 
 func (c *Call) sendEntries(out *eventWriter, runID string, after int64) (int64, error) {
@@ -376,14 +331,4 @@ func (c *Call) sendEntries(out *eventWriter, runID string, after int64) (int64, 
 		}
 	}
 	return after, nil
-}
-
-func (c *Call) failStream(out *eventWriter, err error) error {
-	if !c.Started || context.Cause(c.Context()) != nil {
-		return err
-	}
-	f := c.Fault(err)
-	out.named("error", c.errorJSON(f))
-	c.settle(http.StatusOK, string(f.Code))
-	return nil
 }
