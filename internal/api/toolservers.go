@@ -21,6 +21,7 @@ type toolServerObject struct {
 	Description     string                  `json:"description"`
 	URL             string                  `json:"url"`
 	HasHeaders      bool                    `json:"has_headers"`
+	OAuthStatus     *string                 `json:"oauth_status"`
 	Approval        tools.Approval          `json:"require_approval"`
 	AllowedTools    *[]string               `json:"allowed_tools"`
 	ToolSettings    map[string]toolSettings `json:"tool_settings"`
@@ -52,7 +53,7 @@ func newToolServerObject(s *toolservers.Server) (*toolServerObject, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &toolServerObject{ID: s.ID, Object: "tool_server", Label: s.Label, Description: s.Description, URL: s.URL, HasHeaders: s.HasHeaders(), Approval: s.Approval,
+	o := &toolServerObject{ID: s.ID, Object: "tool_server", Label: s.Label, Description: s.Description, URL: s.URL, HasHeaders: s.HasHeaders(), OAuthStatus: orNil(string(s.Connection)), Approval: s.Approval,
 		ToolSettings: map[string]toolSettings{}, TimeoutSeconds: s.TimeoutSeconds, ApprovalSeconds: s.ApprovalSeconds, Tools: []listedTool{},
 		ListedAt: unix(s.ListedAt), Problem: orNil(s.Problem), Project: orNil(s.Project), Environment: s.Environment, CreatedAt: s.CreatedAt.Unix()}
 	if s.AllowedTools != nil {

@@ -42,6 +42,7 @@ func (i *instance) buildRetention(context.Context) error {
 		{Name: "batches", Run: i.batches.Purge},
 		{Name: "uploaded files", Run: i.apiFiles.Purge},
 		{Name: "tool approvals", Run: i.toolServers.PurgeApprovals},
+		{Name: "tool authorizations", Run: i.toolServers.PurgeAuthorizations},
 		{Name: "files", Run: i.files.Purge},
 	}...)}
 	return nil

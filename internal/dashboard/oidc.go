@@ -37,9 +37,15 @@ type providerData struct {
 	Address string
 }
 
-// startOIDC sends the browser to the provider by a page that refreshes itself.
+// sendToProvider sends the browser to another site by a page that refreshes itself.
 // Browsers check each redirect after a form against form-action in the policy, and
 // providers redirect to hosts that aren't known here.
+func (req *request) sendToProvider(title, name, address string) *view {
+	req.W.Header().Set("Refresh", "0; url="+address)
+	return &view{template: "provider", title: title, data: providerData{name, address}}
+}
+
+// startOIDC sends the browser to the sign-in provider.
 func startOIDC(req *request) (*view, error) {
 	in := req.s.SignIn()
 	if in == nil {
@@ -57,8 +63,7 @@ func startOIDC(req *request) (*view, error) {
 		return nil, err
 	}
 	req.setSealed(oidcCookie, oidcCookie, trip, oidcLifetime)
-	req.W.Header().Set("Refresh", "0; url="+address)
-	return &view{template: "provider", title: "Sign in with " + in.Name, data: providerData{in.Name, address}}, nil
+	return req.sendToProvider("Sign in with "+in.Name, in.Name, address), nil
 }
 
 // beginOIDC starts a sign-in, a link or a confirmation. A person who is signed in links an

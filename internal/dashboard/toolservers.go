@@ -64,7 +64,12 @@ func (req *request) readToolServer() (toolservers.Change, error) {
 		return c, err
 	}
 	remove := req.form("remove_headers") != ""
-	c.Headers, c.SetHeaders, c.SetOAuth = headers, len(headers) > 0 || remove, remove
+	c.Headers, c.SetHeaders = headers, len(headers) > 0 || remove
+	c.OAuth, err = req.readOAuth()
+	if err != nil {
+		return c, err
+	}
+	c.SetOAuth = c.OAuth != nil || remove
 	timeout, err := req.formNumber("timeout_seconds")
 	if err != nil {
 		return c, err
@@ -91,6 +96,19 @@ func (req *request) readToolServer() (toolservers.Change, error) {
 		}
 	}
 	return c, nil
+}
+
+// readOAuth returns the OAuth client of the form, or nil if the form keeps what the server has.
+func (req *request) readOAuth() (*toolservers.OAuth, error) {
+	o := &toolservers.OAuth{GrantType: toolservers.GrantType(req.form("oauth")), TokenURL: req.form("oauth_token_url"), ClientID: req.form("oauth_client_id"),
+		ClientSecret: req.form("oauth_client_secret"), Scope: req.form("oauth_scope")}
+	if o.GrantType != "" {
+		return o, nil
+	}
+	if *o != (toolservers.OAuth{}) {
+		return nil, fault.Invalid("oauth", "Select how Turnpike gets tokens, or leave the fields of OAuth empty.")
+	}
+	return nil, nil
 }
 
 // parseHeaders reads one header in each line, such as Authorization: Bearer ….
@@ -122,6 +140,9 @@ func createToolServer(req *request) (*view, error) {
 		return nil, err
 	}
 	notice := "Tool server registered."
+	if s.Connection == toolservers.NeedsAuthorization {
+		return req.redirect(req.to("tools/"+s.ID), flash{Notice: notice + " Connect it to read its tools."})
+	}
 	if err := req.s.ToolServers.Refresh(req.Context(), s); err != nil || s.Problem != "" {
 		notice = "Tool server registered. Its tools were not read."
 	}
@@ -138,6 +159,12 @@ type toolServerData struct {
 	Tools     []serverTool
 	Simulated bool
 	MCP       string
+	Callback  string // the redirect URL of OAuth clients
+}
+
+// NeedsConnection reports whether a member must connect the server before its tools can be called.
+func (d toolServerData) NeedsConnection() bool {
+	return d.Server.Connection == toolservers.NeedsAuthorization
 }
 
 type serverTool struct {
@@ -159,7 +186,8 @@ func showToolServer(req *request, s *toolservers.Server) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := toolServerData{Server: s, Approval: s.Approval.Rule(), Simulated: mode == accounts.ToolsSimulated, MCP: req.s.PublicURL + "/mcp/" + s.Label}
+	d := toolServerData{Server: s, Approval: s.Approval.Rule(), Simulated: mode == accounts.ToolsSimulated, MCP: req.s.PublicURL + "/mcp/" + s.Label,
+		Callback: req.toolCallback()}
 	for _, t := range list {
 		d.Tools = append(d.Tools, serverTool{t, s.Price(t.Tool.Name)})
 	}
@@ -233,6 +261,60 @@ func refreshToolServer(req *request) (*view, error) {
 		notice = "The tools could not be read."
 	}
 	return req.redirect(req.to("tools/"+s.ID), flash{Notice: notice})
+}
+
+// toolCallback is the page of a workspace that authorization servers redirect to.
+const toolCallback = "tools/callback"
+
+func (req *request) toolCallback() string { return req.s.PublicURL + req.to(toolCallback) }
+
+// connectToolServer sends the member to the authorization server of a tool server.
+func connectToolServer(req *request) (*view, error) {
+	if req.origin() != req.s.public {
+		// The authorization server redirects there, without this session.
+		return nil, fault.New(fault.InvalidState, "Connecting a server only works at %s. Open the dashboard there.", req.s.public)
+	}
+	s, err := req.toolServer()
+	if err != nil {
+		return nil, err
+	}
+	address, err := req.s.ToolServers.StartAuthorization(req.Context(), s, toolservers.Authorization{SessionID: req.session.ID, RedirectURL: req.toolCallback()})
+	if err != nil {
+		return nil, err
+	}
+	return req.sendToProvider("Connect "+s.Label, "the authorization server", address), nil
+}
+
+// finishToolConnection handles the redirect of an authorization server. It is a GET that stores tokens: the state
+// must be one that this session has started, and works once.
+func finishToolConnection(req *request) (*view, error) {
+	s, err := req.s.ToolServers.CompleteAuthorization(req.Context(), req.principal.Visibility(), req.actor(),
+		toolservers.Callback{SessionID: req.session.ID, State: req.query("state"), Code: req.query("code"), Issuer: req.query("iss")})
+	if f, ok := fault.As(err); ok && f.Code == fault.InvalidState {
+		to := "tools"
+		if s != nil {
+			to += "/" + s.ID
+		}
+		return req.redirect(req.to(to), flash{Notice: f.Message})
+	}
+	if err != nil {
+		return nil, err
+	}
+	notice := "Tool server connected."
+	if err := req.s.ToolServers.Refresh(req.Context(), s); err != nil || s.Problem != "" {
+		notice = "Tool server connected. Its tools were not read."
+	}
+	return req.redirect(req.to("tools/"+s.ID), flash{Notice: notice})
+}
+
+func disconnectToolServer(req *request) (*view, error) {
+	return req.save(req.to("tools/"+req.id()), "Tool server disconnected.", func(tx *db.Tx) error {
+		s, err := req.s.ToolServers.GetLocked(req.Context(), tx, req.principal.Visibility(), req.id())
+		if err != nil {
+			return err
+		}
+		return req.s.ToolServers.Disconnect(req.Context(), tx, req.actor(), s)
+	})
 }
 
 func deleteToolServer(req *request) (*view, error) {

@@ -3,6 +3,7 @@ package dashboard_test
 import (
 	"context"
 	"html"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -16,6 +17,7 @@ import (
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/dashboard"
+	"turnpike/test/fakes/oauth"
 	"turnpike/test/harness"
 )
 
@@ -93,4 +95,90 @@ func TestToolServerIsRegisteredAndItsCallsAreApproved(t *testing.T) {
 		shows(t, "Tool server saved.", "store__pay", "5 seconds")
 	o.follow(t, o.post(t, path+"/refresh", nil)).shows(t, "Tools read.")
 	o.follow(t, o.post(t, path+"/delete", nil)).shows(t, "Tool server deleted.", "No test tool servers yet")
+}
+
+func TestMemberConnectsToolServerWithOAuth(t *testing.T) {
+	t.Parallel()
+	issuer := oauth.New(t, "", "", "")
+	upstream := mcp.NewServer(&mcp.Implementation{Name: "shop", Version: "1"}, nil)
+	upstream.AddTool(&mcp.Tool{Name: "look", InputSchema: map[string]any{"type": "object"}}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "done"}}}, nil
+	})
+	resource := ""
+	shop := httptest.NewServer(issuer.Protect(func() string { return resource }, mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return upstream }, nil)))
+	t.Cleanup(shop.Close)
+	resource = shop.URL + "/mcp"
+	cfg := harness.Config(t, "sqlite")
+	cfg.Agents.AllowHTTP, cfg.Agents.TestToolsDefault = true, "real"
+	cfg.Agents.AllowCIDRs = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	o := newJobClient(t, harness.Start(t, cfg, harness.NewClock()))
+
+	form := url.Values{"label": {"shop"}, "url": {resource}, "require_approval": {"never"}, "timeout_seconds": {"30"}, "approval_timeout_seconds": {"600"}}
+	with := func(fields ...string) url.Values {
+		out := maps.Clone(form)
+		for i := 0; i < len(fields); i += 2 {
+			out.Set(fields[i], fields[i+1])
+		}
+		return out
+	}
+	create := o.in(accounts.Test, "tools/new")
+	o.post(t, create, with("oauth_scope", "tools")).rejects(t, 400, "Select how")
+	o.post(t, create, with("oauth", "password")).rejects(t, 400, "grant_type")
+	o.post(t, create, with("oauth", "authorization_code", "oauth_client_secret", "lonely-secret")).rejects(t, 400, "client_id").hides(t, "lonely-secret")
+	o.post(t, create, with("oauth", "client_credentials", "oauth_client_id", "a")).rejects(t, 400, "token_url")
+	page := o.follow(t, o.post(t, create, with("oauth", "authorization_code")))
+	page.shows(t, "Connect it to read its tools.", "needs authorization", o.s.URL+o.in(accounts.Test, "tools/callback"))
+	path := o.in(accounts.Test, "tools/"+page.find(t, `<dt>ID</dt><dd><code>([^<]+)</code>`))
+	o.get(t, o.in(accounts.Test, "tools")).shows(t, "needs authorization")
+
+	// A viewer can't connect it, and a page of another site can't complete anything.
+	viewer := newBrowser(t, o.s)
+	viewer.workspace, viewer.person = o.workspace, addMember(t, o.s, o.workspace, "viewer@example.com", accounts.Viewer)
+	viewer.signIn(t)
+	viewer.post(t, path+"/connect", nil).is(t, http.StatusForbidden)
+	o.follow(t, o.get(t, o.in(accounts.Test, "tools/callback?code=a"))).shows(t, "Connect the server again")
+
+	allow := func() string {
+		t.Helper()
+		a := o.post(t, path+"/connect", nil).shows(t, "Connect shop", "Go to the authorization server")
+		address := html.UnescapeString(a.find(t, `href="(http[^"]+/authorize[^"]*)"`))
+		if refresh := a.header.Get("Refresh"); refresh != "0; url="+address {
+			t.Errorf("the page goes on to %q, and its link to %q", refresh, address)
+		}
+		resp, err := o.client.Get(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		return strings.TrimPrefix(resp.Header.Get("Location"), o.s.URL)
+	}
+	back := allow()
+	if !strings.HasPrefix(back, o.in(accounts.Test, "tools/callback?")) {
+		t.Fatalf("the authorization server redirects to %s", back)
+	}
+	developer := newBrowser(t, o.s)
+	developer.workspace, developer.person = o.workspace, addMember(t, o.s, o.workspace, "developer@example.com", accounts.Developer)
+	developer.signIn(t)
+	developer.follow(t, developer.get(t, back)).shows(t, "another session", "needs authorization")
+	viewer.get(t, back).is(t, http.StatusForbidden)
+	o.follow(t, o.get(t, back)).shows(t, "Tool server connected.", "shop__look", "connected")
+	o.follow(t, o.get(t, back)).shows(t, "Connect the server again")
+	if body := string(o.s.Do(t, mcpRequest(o.key, "shop__look", `{}`)).Body); !strings.Contains(body, "done") {
+		t.Errorf("got %s, want the result", body)
+	}
+	if dump := string(o.s.DumpDatabase(t)); strings.Contains(dump, "access-") || strings.Contains(dump, "refresh-") || strings.Contains(dump, "registered-") {
+		t.Error("the database contains a token or a secret")
+	}
+
+	o.follow(t, o.post(t, path+"/disconnect", nil)).shows(t, "Tool server disconnected.", "needs authorization")
+	if body := string(o.s.Do(t, mcpRequest(o.key, "shop__look", `{}`)).Body); !strings.Contains(body, "needs authorization") {
+		t.Errorf("got %s, want an error about the authorization", body)
+	}
+	if status := o.s.Do(t, harness.Request{Method: "GET", Path: "/v1/tool_servers/" + path[strings.LastIndex(path, "/")+1:], Key: o.key}).Want(t, 200, "").Text("oauth_status"); status != "needs_authorization" {
+		t.Errorf("the API reports %q, want needs_authorization", status)
+	}
+	o.follow(t, o.get(t, allow())).shows(t, "Tool server connected.")
+	// Other settings keep the connection, and removing the client ends it.
+	o.follow(t, o.post(t, path+"/edit", with("allowed_tools", "look"))).shows(t, "Tool server saved.", "connected")
+	o.follow(t, o.post(t, path+"/edit", with("remove_headers", "yes"))).shows(t, "Tool server saved.").hides(t, "connected")
 }

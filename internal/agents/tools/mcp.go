@@ -39,7 +39,7 @@ func (x *Executor) callMCP(ctx context.Context, c Invocation) (mcpResponse, erro
 	progress := newProgress(c.Progress)
 	session, w, err := x.connect(ctx, c.Spec, headers, progress.notify)
 	if err != nil {
-		return mcpResponse{}, &Failure{Message: "the tool's MCP server: " + w.explain(ctx, err), Cause: ctx.Err()}
+		return mcpResponse{}, &Failure{Message: "the tool's MCP server: " + w.explain(ctx, err), Unauthorized: w.unauthorized(), Cause: ctx.Err()}
 	}
 	defer x.endSession(session)
 	if len(arguments) == 0 {

@@ -99,7 +99,9 @@ func (x *Executor) listRemote(ctx context.Context, spec Spec, headers map[string
 	defer cancel()
 	session, w, err := x.connect(ctx, spec, headers, nil)
 	if err != nil {
-		return nil, serverFailure(spec, w.permanent(), "%s", w.explain(ctx, err))
+		f := serverFailure(spec, w.permanent(), "%s", w.explain(ctx, err))
+		f.Unauthorized = w.unauthorized()
+		return nil, f
 	}
 	defer x.endSession(session)
 	var tools []*mcp.Tool

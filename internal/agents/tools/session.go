@@ -144,6 +144,13 @@ func (w *sessionTransport) responseProblem(err error) string {
 	return ""
 }
 
+// unauthorized reports whether the server rejected the credentials.
+func (w *sessionTransport) unauthorized() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.status == http.StatusUnauthorized
+}
+
 // permanent reports whether a retry would fail in the same way: the problem is the
 // URL, the headers or the server's list of tools.
 func (w *sessionTransport) permanent() bool {

@@ -122,7 +122,9 @@ type Failure struct {
 	Unknown bool
 	// Final means that a retry cannot succeed.
 	Final bool
-	Cause error // may contain the URL, so it must not be logged
+	// Unauthorized means that the server rejected the credentials before the call.
+	Unauthorized bool
+	Cause        error // may contain the URL, so it must not be logged
 }
 
 func (f *Failure) Error() string { return f.Message }

@@ -1,6 +1,7 @@
 package toolservers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -150,11 +151,9 @@ func (m *Service) Refresh(ctx context.Context, s *Server) error {
 		return requestFault(err)
 	}
 	defer requests.Release()
-	var list []*mcp.Tool
-	headers, err := m.Headers(ctx, s)
-	if err == nil {
-		list, err = m.executor.Counted(requests).List(ctx, s.spec(), headers)
-	}
+	list, err := withToken(ctx, m, s, func(headers map[string]string) ([]*mcp.Tool, error) {
+		return m.executor.Counted(requests).List(ctx, s.spec(), headers)
+	})
 	if ctx.Err() != nil {
 		return ctx.Err() // the client left
 	}
@@ -175,6 +174,25 @@ func (m *Service) Refresh(ctx context.Context, s *Server) error {
 			s.ID, db.OrNull(string(s.listed)), now.UnixMicro(), db.OrNull(s.Problem), s.URL, s.headers)
 		return db.Wrap(err, "store tools")
 	})
+}
+
+// withToken does something with a server's headers. If the server rejects a token that can be renewed, it is done
+// again with another: the server has done nothing.
+func withToken[T any](ctx context.Context, m *Service, s *Server, do func(headers map[string]string) (T, error)) (out T, err error) {
+	for again := true; ; again = false {
+		headers, err := m.Headers(ctx, s)
+		if err != nil {
+			return out, err
+		}
+		out, err = do(headers)
+		failure, failed := errors.AsType[*tools.Failure](err)
+		if !failed || !failure.Unauthorized || !again {
+			return out, err
+		}
+		if renewable, problem := m.TokenRejected(ctx, s, headers["Authorization"]); problem != nil || !renewable {
+			return out, cmp.Or(problem, err)
+		}
+	}
 }
 
 // Find returns the tool with a name as clients see it. If label isn't empty, the name is the tool's name at
@@ -275,10 +293,8 @@ func (p *Prepared) Run(ctx context.Context) (*mcp.CallToolResult, error) {
 		}
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: out.Text}}}, nil
 	}
-	headers, err := p.service.Headers(ctx, c.Server)
-	if err != nil {
-		return nil, err
-	}
-	return p.service.executor.Counted(p.requests).Call(ctx, tools.Invocation{Tool: tools.Tool{Kind: tools.MCP, Remote: c.Tool.Name}, Spec: c.Server.spec(),
-		Secrets: tools.Secrets{c.Server.Label: headers}, Arguments: c.Arguments, IdempotencyKey: c.RequestID, Progress: c.Progress})
+	return withToken(ctx, p.service, c.Server, func(headers map[string]string) (*mcp.CallToolResult, error) {
+		return p.service.executor.Counted(p.requests).Call(ctx, tools.Invocation{Tool: tools.Tool{Kind: tools.MCP, Remote: c.Tool.Name}, Spec: c.Server.spec(),
+			Secrets: tools.Secrets{c.Server.Label: headers}, Arguments: c.Arguments, IdempotencyKey: c.RequestID, Progress: c.Progress})
+	})
 }

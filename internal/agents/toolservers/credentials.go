@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -25,13 +26,22 @@ type Credentials struct {
 	OAuth   *OAuth            `json:"oauth,omitempty"`
 }
 
-// OAuth is a client of an OAuth server, with the grant client_credentials. Its access token is the server's
-// Authorization header.
+// GrantType is how Turnpike gets access tokens for a server.
+type GrantType string
+
+// The grant types. With authorization_code, a member connects the server in the dashboard.
+const (
+	ClientCredentials GrantType = "client_credentials"
+	AuthorizationCode GrantType = "authorization_code"
+)
+
+// OAuth is a client of an OAuth server. Its access token is the server's Authorization header.
 type OAuth struct {
-	TokenURL     string `json:"token_url"`
-	ClientID     string `json:"client_id"`
-	ClientSecret string `json:"client_secret"`
-	Scope        string `json:"scope"`
+	GrantType    GrantType `json:"grant_type"` // empty for client_credentials
+	TokenURL     string    `json:"token_url"`
+	ClientID     string    `json:"client_id"`
+	ClientSecret string    `json:"client_secret"`
+	Scope        string    `json:"scope"`
 }
 
 const (
@@ -43,6 +53,14 @@ const (
 	maxTokens   = 10_000 // in memory
 )
 
+// connection returns the state of a new connection.
+func (o *OAuth) connection() ConnectionState {
+	if o == nil || o.GrantType != AuthorizationCode {
+		return ""
+	}
+	return NeedsAuthorization
+}
+
 func (o *OAuth) check(guard *safehttp.Guard, headers map[string]string) error {
 	if o == nil {
 		return nil
@@ -50,16 +68,35 @@ func (o *OAuth) check(guard *safehttp.Guard, headers map[string]string) error {
 	if headers["Authorization"] != "" {
 		return fault.Invalid("oauth", "oauth and the header Authorization exclude each other. Send one of them.")
 	}
+	for name, value := range map[string]string{"client_id": o.ClientID, "client_secret": o.ClientSecret, "scope": o.Scope} {
+		if len(value) > maxOAuthField {
+			return fault.Invalid("oauth."+name, "oauth.%s must have at most %d bytes.", name, maxOAuthField)
+		}
+	}
+	switch o.GrantType {
+	case AuthorizationCode:
+		return o.checkAuthorizationCode()
+	case ClientCredentials, "":
+		return o.checkClientCredentials(guard)
+	}
+	return fault.Invalid("oauth.grant_type", "oauth.grant_type must be %s or %s.", AuthorizationCode, ClientCredentials)
+}
+
+func (o *OAuth) checkAuthorizationCode() error {
+	switch {
+	case o.TokenURL != "":
+		return fault.Invalid("oauth.token_url", "oauth.token_url must be empty with %s. Turnpike asks the tool server for its authorization server.", AuthorizationCode)
+	case o.ClientSecret != "" && o.ClientID == "":
+		return fault.Missing("oauth.client_id", "oauth.client_id is required with oauth.client_secret.")
+	}
+	return nil
+}
+
+func (o *OAuth) checkClientCredentials(guard *safehttp.Guard) error {
 	for _, field := range []struct{ name, value string }{{"token_url", o.TokenURL}, {"client_id", o.ClientID}, {"client_secret", o.ClientSecret}} {
 		if field.value == "" {
 			return fault.Missing("oauth."+field.name, "oauth.%s is required.", field.name)
 		}
-		if len(field.value) > maxOAuthField {
-			return fault.Invalid("oauth."+field.name, "oauth.%s must have at most %d bytes.", field.name, maxOAuthField)
-		}
-	}
-	if len(o.Scope) > maxOAuthField {
-		return fault.Invalid("oauth.scope", "oauth.scope must have at most %d bytes.", maxOAuthField)
 	}
 	_, err := guard.CheckURL("oauth.token_url", o.TokenURL)
 	return err
@@ -99,14 +136,19 @@ func (m *Service) Headers(ctx context.Context, s *Server) (map[string]string, er
 	if err != nil || c.OAuth == nil {
 		return c.Headers, err
 	}
+	headers := maps.Clone(c.Headers)
+	if headers == nil {
+		headers = map[string]string{}
+	}
+	if c.OAuth.GrantType == AuthorizationCode {
+		headers["Authorization"], err = m.connectedAuthorization(ctx, s)
+		return headers, err
+	}
 	token, err := m.tokens.get(ctx, s, c.OAuth)
 	if err != nil {
 		return nil, err
 	}
-	headers := map[string]string{"Authorization": cmp.Or(token.Type(), "Bearer") + " " + token.AccessToken}
-	for name, value := range c.Headers {
-		headers[name] = value
-	}
+	headers["Authorization"] = cmp.Or(token.Type(), "Bearer") + " " + token.AccessToken
 	return headers, nil
 }
 

@@ -61,6 +61,9 @@ type Server struct {
 	Problem         string     // of that attempt
 	CreatedAt       time.Time
 	CreatedBy       string
+	Connection      ConnectionState
+	ConnectedAt     *time.Time
+	ConnectedBy     string
 
 	headers string          // sealed
 	listed  json.RawMessage // its tools, when they were last read
@@ -119,15 +122,16 @@ func New(o Options) *Service {
 	m := &Service{Options: o, executor: tools.NewExecutor(o.Guard, o.Version), waiters: watch.New(),
 		tokens: oauthTokens{client: o.Guard.Client(safehttp.ClientOptions{}), now: o.Now, by: map[[2]string]*oauth2.Token{}}}
 	o.DB.OnSignal(signalApproval, m.waiters.Wake)
+	o.DB.OnSignal(signalConnection, m.waiters.Wake)
 	return m
 }
 
 const columns = `id, workspace_id, environment, project, label, description, url, headers, require_approval, allowed_tools, prices,
-	timeout_seconds, approval_timeout_seconds, tools, listed_at, problem, created_at, created_by`
+	timeout_seconds, approval_timeout_seconds, tools, listed_at, problem, created_at, created_by, connection_state, connected_at, connected_by`
 
 var scan = db.Scanner(func(s *Server) []any {
 	return []any{&s.ID, &s.WorkspaceID, &s.Environment, &s.Project, &s.Label, &s.Description, &s.URL, &s.headers, &s.Approval, &s.AllowedTools, &s.Prices,
-		&s.TimeoutSeconds, &s.ApprovalSeconds, &s.listed, &s.ListedAt, &s.Problem, &s.CreatedAt, &s.CreatedBy}
+		&s.TimeoutSeconds, &s.ApprovalSeconds, &s.listed, &s.ListedAt, &s.Problem, &s.CreatedAt, &s.CreatedBy, &s.Connection, &s.ConnectedAt, &s.ConnectedBy}
 })
 
 var record = db.Record[*Server]{Scan: scan, ID: func(s *Server) string { return s.ID }}
@@ -156,7 +160,7 @@ func (m *Service) Create(ctx context.Context, tx *db.Tx, by audit.Actor, s *Serv
 	if err := checkLabelFree(ctx, tx, s); err != nil {
 		return err
 	}
-	s.ID, s.CreatedAt, s.CreatedBy = ids.New(ids.ToolServer), m.Now(), by.Name
+	s.ID, s.CreatedAt, s.CreatedBy, s.Connection = ids.New(ids.ToolServer), m.Now(), by.Name, c.OAuth.connection()
 	if err := m.seal(s, c); err != nil {
 		return err
 	}
@@ -185,7 +189,8 @@ func (s *Server) row() []any {
 		allowed = db.JSON(s.AllowedTools)
 	}
 	return []any{s.ID, s.WorkspaceID, s.Environment, db.OrNull(s.Project), s.Label, s.Description, s.URL, db.OrNull(s.headers), db.JSON(s.Approval), allowed, db.JSON(s.Prices),
-		s.TimeoutSeconds, s.ApprovalSeconds, db.OrNull(string(s.listed)), db.Micros(s.ListedAt), db.OrNull(s.Problem), s.CreatedAt.UnixMicro(), s.CreatedBy}
+		s.TimeoutSeconds, s.ApprovalSeconds, db.OrNull(string(s.listed)), db.Micros(s.ListedAt), db.OrNull(s.Problem), s.CreatedAt.UnixMicro(), s.CreatedBy,
+		db.OrNull(s.Connection), db.Micros(s.ConnectedAt), db.OrNull(s.ConnectedBy)}
 }
 
 func (m *Service) log(ctx context.Context, tx *db.Tx, by audit.Actor, s *Server, action string) error {
@@ -333,6 +338,12 @@ func (m *Service) Update(ctx context.Context, tx *db.Tx, by audit.Actor, s *Serv
 			return err
 		}
 	}
+	if s.URL != before.URL || c.SetOAuth {
+		// A token is for one server and one client.
+		if err := m.resetConnection(ctx, tx, s, given.OAuth.connection()); err != nil {
+			return err
+		}
+	}
 	if s.URL != before.URL || s.headers != before.headers || !slices.Equal(s.AllowedTools, before.AllowedTools) {
 		s.listed, s.ListedAt, s.Problem = nil, nil, ""
 	}
@@ -362,6 +373,9 @@ func (m *Service) Delete(ctx context.Context, tx *db.Tx, by audit.Actor, s *Serv
 	}
 	if err := expireApprovals(ctx, tx, s.ID); err != nil {
 		return err
+	}
+	if _, err := tx.Exec(ctx, "DELETE FROM tool_authorizations WHERE server_id = $1", s.ID); err != nil {
+		return fmt.Errorf("delete authorizations: %w", err)
 	}
 	return m.log(ctx, tx, by, s, "tool_server.deleted")
 }
