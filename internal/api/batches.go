@@ -154,7 +154,7 @@ func listBatches(ctx context.Context, c *Call) (any, error) {
 	if q.err != nil {
 		return nil, q.err
 	}
-	found, err := c.s.Batches.List(ctx, c.s.DB, c.Principal, ids.Batch, page)
+	found, err := c.s.Batches.List(ctx, c.s.DB, c.Principal, batches.Filter{Prefix: ids.Batch}, page)
 	if err != nil {
 		return nil, err
 	}

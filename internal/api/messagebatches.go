@@ -187,7 +187,7 @@ func listMessageBatches(ctx context.Context, c *Call) (any, error) {
 	if q.err != nil {
 		return nil, q.err
 	}
-	found, err := c.s.Batches.List(ctx, c.s.DB, c.Principal, ids.MessageBatch, page)
+	found, err := c.s.Batches.List(ctx, c.s.DB, c.Principal, batches.Filter{Prefix: ids.MessageBatch}, page)
 	if err != nil {
 		return nil, err
 	}
@@ -216,6 +216,22 @@ func getMessageBatch(ctx context.Context, c *Call) (any, error) {
 func cancelMessageBatch(ctx context.Context, c *Call, tx *db.Tx, _ struct{}) (any, error) {
 	b, err := c.s.Batches.Cancel(ctx, tx, c.Principal, c.id())
 	return show(b, err, c.renderMessageBatch)
+}
+
+// deletedMessageBatch has Anthropic's format.
+type deletedMessageBatch struct {
+	ID   string `json:"id"`
+	Type string `json:"type"`
+}
+
+func deleteMessageBatch(ctx context.Context, c *Call, tx *db.Tx, _ struct{}) (any, error) {
+	if _, err := readAnthropicVersion(c.R); err != nil {
+		return nil, err
+	}
+	if err := c.s.Batches.Delete(ctx, tx, c.Principal, c.id()); err != nil {
+		return nil, err
+	}
+	return deletedMessageBatch{c.id(), "message_batch_deleted"}, nil
 }
 
 // getMessageBatchResults sends the results, one in each line.

@@ -108,6 +108,7 @@ func resourceRoutes() []Route {
 		{"GET", "/v1/messages/batches/{id}", access.BatchesRead, read(getMessageBatch)},
 		{"GET", "/v1/messages/batches/{id}/results", access.BatchesRead, getMessageBatchResults},
 		{"POST", "/v1/messages/batches/{id}/cancel", access.BatchesCreate, act(cancelMessageBatch)},
+		{"DELETE", "/v1/messages/batches/{id}", access.BatchesCreate, act(deleteMessageBatch)},
 
 		{"GET", "/v1/agents/runs", access.AgentRunsRead, read(listRuns)},
 		{"GET", "/v1/agents/runs/{id}", access.AgentRunsRead, read(getRun)},

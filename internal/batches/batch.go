@@ -47,6 +47,9 @@ const (
 	Cancelled  Status = "cancelled"
 )
 
+// Statuses are all states.
+var Statuses = []Status{Validating, InProgress, Finalizing, Cancelling, Completed, Failed, Expired, Cancelled}
+
 var transitions = map[Status][]Status{
 	Validating: {InProgress, Failed, Cancelling, Finalizing},
 	InProgress: {Finalizing, Cancelling},
@@ -191,10 +194,19 @@ func find(ctx context.Context, q db.Querier, p *access.Principal, id, lock strin
 	return b, db.OrNoSuch(err, "batch", id)
 }
 
-// List returns a page of the batches that the principal may see, with IDs of a prefix.
-func (s *Service) List(ctx context.Context, q db.Querier, p *access.Principal, prefix string, page db.Page) (*db.Found[*Batch], error) {
+// Filter selects batches.
+type Filter struct {
+	Prefix string // of the IDs of an API
+	Status Status // or empty for all
+}
+
+// List returns a page of the batches that the principal may see.
+func (s *Service) List(ctx context.Context, q db.Querier, p *access.Principal, f Filter, page db.Page) (*db.Found[*Batch], error) {
 	search := db.Search{Table: "batches", Columns: columns, Where: p.Visibility().Rows()}
-	search.Where.Add("id >=", prefix)
-	search.Where.Add("id <", prefix+"~")
+	search.Where.Add("id >=", f.Prefix)
+	search.Where.Add("id <", f.Prefix+"~")
+	if f.Status != "" {
+		search.Filter.Add("status =", string(f.Status))
+	}
 	return db.Find(ctx, q, search, page, db.Record[*Batch]{Scan: scan, ID: func(b *Batch) string { return b.ID }})
 }

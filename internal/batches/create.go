@@ -111,5 +111,30 @@ func (s *Service) Cancel(ctx context.Context, tx *db.Tx, p *access.Principal, id
 	return b, s.wakeBatch(ctx, tx, b, now)
 }
 
+// Delete deletes a batch that has ended, and its results.
+func (s *Service) Delete(ctx context.Context, tx *db.Tx, p *access.Principal, id string) error {
+	b, err := find(ctx, tx, p, id, tx.Lock("batches"))
+	if err != nil {
+		return err
+	}
+	if !b.Status.Ended() {
+		return fault.New(fault.InvalidState, "The batch has not ended. Cancel it, and delete it when it has ended.")
+	}
+	for _, file := range []string{b.OutputFileID, b.ErrorFileID} {
+		if file == "" {
+			continue
+		}
+		if err := s.Files.Delete(ctx, tx, p.Visibility(), file); err != nil && !fault.Is(err, fault.NotFound) {
+			return err
+		}
+	}
+	for _, statement := range []string{"DELETE FROM batch_lines WHERE batch_id = $1", "DELETE FROM batches WHERE id = $1"} {
+		if _, err := tx.Exec(ctx, statement, b.ID); err != nil {
+			return fmt.Errorf("delete batch: %w", err)
+		}
+	}
+	return nil
+}
+
 // NewID returns an ID for a new batch of OpenAI's API.
 func NewID() string { return ids.New(ids.Batch) }

@@ -147,7 +147,8 @@ func TestBatchRunsRequestsOfEveryEndpoint(t *testing.T) {
 	})
 }
 
-func TestBatchNeverOverspends(t *testing.T) {
+// TestBatchUsesReleasedCredits runs lines that cost less than they reserve.
+func TestBatchUsesReleasedCredits(t *testing.T) {
 	eachGateway(t, both, nil, func(t *testing.T, m *gatewayClient) {
 		// A line reserves 10 output tokens and its bytes as input. It costs 10 input tokens and one
 		// output token: 0.028 credits.
@@ -173,8 +174,8 @@ func TestBatchNeverOverspends(t *testing.T) {
 			t.Errorf("the provider got %d requests, want one for each of the %d completed lines", n, len(completed))
 		}
 		cost := credits.Micro(len(completed)) * (10*smallIn + smallOut)
-		if got := amount(t, b, "cost"); got != cost || cost > credit {
-			t.Errorf("the batch cost %s, want %s, at most 1 credit", got, cost)
+		if got := amount(t, b, "cost"); got != cost || cost > credit || credit-cost > 500*smallIn+10*smallOut {
+			t.Errorf("the batch cost %s, want %s, at most 1 credit and nearly all of it", got, cost)
 		}
 		m.waitUntilSettled(t)
 		m.checkLedger(t, cost)
@@ -398,6 +399,25 @@ func TestMessageBatchHasAnthropicsFormat(t *testing.T) {
 		}
 		if events := m.eventsOf(t, b.Text("id")); len(events) != 1 || events[0]["type"] != "batch.completed" {
 			t.Errorf("got the events %v", events)
+		}
+		// A batch is deleted with its results when it has ended.
+		gate := make(chan struct{})
+		m.openai.Queue(upstreams.OpenAIReply{Gate: gate})
+		deleted := "/v1/messages/batches/" + create(line("a", message("small"))).Want(t, 200, "").Text("id")
+		if r := m.ask(t, "DELETE", deleted, nil); r.Status != 409 || r.Text("type") != "error" || !strings.Contains(r.Text("error.message"), "Cancel it") {
+			t.Errorf("deleting a batch in progress: got %d %s", r.Status, r.Body)
+		}
+		close(gate)
+		m.Eventually(t, func() bool { return m.get(t, deleted).Text("processing_status") == "ended" })
+		if r := m.ask(t, "DELETE", deleted, nil).Want(t, 200, ""); r.Text("type") != "message_batch_deleted" || r.Text("id") != idOf(deleted) {
+			t.Errorf("got %s", r.Body)
+		}
+		for _, gone := range []string{deleted, deleted + "/results"} {
+			m.ask(t, "GET", gone, nil).Want(t, 404, "not_found")
+		}
+		m.ask(t, "DELETE", deleted, nil).Want(t, 404, "not_found")
+		if n := m.number(t, "SELECT count(*) FROM api_files WHERE filename LIKE $1", idOf(deleted)+"%"); n != 0 {
+			t.Errorf("%d files of the deleted batch are left", n)
 		}
 		// Both APIs show only their own batches.
 		m.ask(t, "GET", "/v1/batches/"+b.Text("id"), nil).Want(t, 404, "not_found")
