@@ -20,6 +20,8 @@ import (
 	"turnpike/internal/addrlimit"
 	"turnpike/internal/agents"
 	"turnpike/internal/agents/toolservers"
+	"turnpike/internal/apifiles"
+	"turnpike/internal/batches"
 	"turnpike/internal/clientip"
 	"turnpike/internal/db"
 	"turnpike/internal/files"
@@ -47,6 +49,8 @@ type Options struct {
 	ToolServers *toolservers.Service
 	Leaks       *leaks.Service
 	Files       *files.Store
+	APIFiles    *apifiles.Store
+	Batches     *batches.Service
 	Outbox      *mail.Outbox
 
 	PublicURL string

@@ -38,6 +38,23 @@ var jobTabs = []jobTab{
 		[]media.Status{media.Queued, media.InProgress, media.Completed, media.Failed, media.Cancelled}},
 }
 
+// tabLink is a link to a kind of jobs.
+type tabLink struct {
+	Path, Name string
+	Reads      access.Scope
+}
+
+func tabLinks() []tabLink {
+	var out []tabLink
+	for _, t := range jobTabs {
+		out = append(out, tabLink{t.Path, t.Name, t.Reads})
+	}
+	for _, t := range batchTabs {
+		out = append(out, tabLink{t.Path, t.Name, access.BatchesRead})
+	}
+	return out
+}
+
 func jobsStart(req *request) (*view, error) {
 	return req.redirect(req.to("jobs/images"), flash{})
 }
@@ -68,7 +85,7 @@ func (r jobRow) Short() clipped { return clip(r.Asked.Prompt, 80) }
 
 type jobsData struct {
 	Tab    jobTab
-	Tabs   []jobTab
+	Tabs   []tabLink
 	States []media.Status
 	Jobs   []jobRow
 	Next   pager
@@ -84,7 +101,7 @@ func (tab jobTab) listPage(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := jobsData{Tab: tab, Tabs: jobTabs, States: tab.states, Jobs: make([]jobRow, len(found.Rows)), Next: req.pager(page, found.More, func() string { return found.Cursor })}
+	d := jobsData{Tab: tab, Tabs: tabLinks(), States: tab.states, Jobs: make([]jobRow, len(found.Rows)), Next: req.pager(page, found.More, func() string { return found.Cursor })}
 	for i, j := range found.Rows {
 		if d.Jobs[i], err = newJobRow(j); err != nil {
 			return nil, err

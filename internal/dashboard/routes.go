@@ -209,6 +209,9 @@ func Routes() []Route {
 			Route{Path: path + "/{id}/cancel", id: id, Scope: tab.Writes, action: tab.cancel, formPage: tab.jobPage},
 			Route{Path: path + "/{id}/delete", id: id, Scope: tab.Writes, action: tab.remove, formPage: tab.jobPage})
 	}
+	for _, tab := range batchTabs {
+		workspace = append(workspace, tab.routes()...)
+	}
 	return slices.Concat(
 		expand(Route{Path: Home}, public),
 		expand(Route{Path: Home, private: true}, signIn),

@@ -191,7 +191,7 @@ func (x *routeTest) testResponseHeaders(t *testing.T) {
 // formTables are the tables that forms change. Background work changes others, such as
 // leases and heartbeats.
 var formTables = []string{"workspaces", "users", "members", "invitations", "sessions", "totp", "recovery_codes", "passkeys", "one_time_links", "ceremonies", "half_logins",
-	"keys", "key_secrets", "scoped_tokens", "projects", "endpoints", "events", "deliveries", "replays", "media_jobs", "agent_runs", "agent_calls", "admin_actions", "mails"}
+	"keys", "key_secrets", "scoped_tokens", "projects", "endpoints", "events", "deliveries", "replays", "media_jobs", "batches", "agent_runs", "agent_calls", "admin_actions", "mails"}
 
 // rows dumps formTables without the times of last use, which are written later.
 func (x *routeTest) rows(t *testing.T) []byte {

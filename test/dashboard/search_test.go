@@ -45,10 +45,13 @@ func TestLongSearchesAreNotLive(t *testing.T) {
 		fill("deliveries", ids.Delivery, map[string]any{"event_id": "evt", "endpoint_id": "wh", "type": "billing.credits.low", "status": "discarded", "attempts": none, "tries": none, "event_at": at})
 		fill("media_jobs", ids.ImageBatch, map[string]any{"kind": "image", "key_id": "key", "reader": "", "request_id": "req", "lane": "", "status": "completed", "models": "[]", "model": "m",
 			"input": "{}", "metadata": "{}", "total": none, "completed": none, "failed": none, "progress": none, "reserved": none, "cost": none, "price_version": "", "deadline_at": none})
+		fill("batches", ids.Batch, map[string]any{"key_id": "key", "lane": "", "status": "completed", "endpoint": "/v1/responses", "options": "{}", "input_file_id": "file", "input_sha256": "",
+			"input_bytes": none, "output_life": none, "metadata": "{}", "total": none, "completed": none, "failed": none, "cancelled": none, "expired": none, "loaded": true, "input_tokens": none,
+			"output_tokens": none, "cost": none, "expires_at": none})
 		fill("agent_runs", ids.Run, map[string]any{"key_id": "key", "reader": "", "request_id": "req", "lane": "", "status": "completed", "model": "m", "orders": "{}", "specs": "[]",
 			"metadata": "{}", "max_steps": none, "steps_used": none, "revisions": none, "input_tokens": none, "output_tokens": none, "credits": none, "turn": none, "tries": none,
 			"worked_us": none, "messages": none, "logged": none})
-		for list, filter := range map[string]string{"events": "type=key.auto_revoked", "deliveries": "status=succeeded", "jobs/images": "status=failed", "runs": "status=failed"} {
+		for list, filter := range map[string]string{"events": "type=key.auto_revoked", "deliveries": "status=succeeded", "jobs/images": "status=failed", "jobs/batches": "status=expired", "runs": "status=failed"} {
 			const live = "<body data-live"
 			b.get(t, b.in(accounts.Test, list)).shows(t, live)
 			a := b.get(t, b.in(accounts.Test, list+"?"+filter)).is(t, 200).hides(t, live, "updates automatically")

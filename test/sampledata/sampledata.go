@@ -3,10 +3,14 @@
 package sampledata
 
 import (
+	"bytes"
+	"encoding/json"
+	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +37,7 @@ type Workspace struct {
 	RequestID, FailedRequestID                string
 	EndpointID, DeliveryID, EventID, ReplayID string
 	BatchID, VideoID, VoiceID, TranscriptID   string
+	ModelBatchID, MessageBatchID              string
 	RunID, ApprovalID, DoneRunID              string
 	InvitationID, MemberID, ToolServerID      string
 
@@ -101,7 +106,7 @@ func (w *Workspace) id(path, name string) string {
 		return "nobodys"
 	}
 	return map[string]string{"keys": w.KeyID, "projects": w.ProjectID, "requests": w.RequestID, "webhooks": w.EndpointID, "deliveries": w.DeliveryID,
-		"events": w.EventID, "replays": w.ReplayID, "images": w.BatchID, "videos": w.VideoID, "voice": w.VoiceID, "transcriptions": w.TranscriptID, "tokens": w.TokenID, "runs": w.RunID, "approvals": w.ApprovalID, "invitations": w.InvitationID,
+		"events": w.EventID, "replays": w.ReplayID, "images": w.BatchID, "videos": w.VideoID, "voice": w.VoiceID, "transcriptions": w.TranscriptID, "batches": w.ModelBatchID, "message-batches": w.MessageBatchID, "tokens": w.TokenID, "runs": w.RunID, "approvals": w.ApprovalID, "invitations": w.InvitationID,
 		"members": w.MemberID, "tools": w.ToolServerID}[kind]
 }
 
@@ -215,6 +220,30 @@ func (w *Workspace) jobs(t testing.TB) {
 			return r.At("completed_at") != nil && (status == "" || r.Text("status") == status)
 		})
 	}
+	w.modelBatches(t)
+}
+
+// modelBatches creates a batch of each API.
+func (w *Workspace) modelBatches(t testing.TB) {
+	t.Helper()
+	var form bytes.Buffer
+	parts := multipart.NewWriter(&form)
+	_ = parts.WriteField("purpose", "batch")
+	file, err := parts.CreateFormFile("file", w.text("requests")+".jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	question := map[string]any{"model": "gpt-4o-mini", "max_tokens": 50, "messages": []any{map[string]any{"role": "user", "content": w.text("Hi.")}}}
+	line, _ := json.Marshal(map[string]any{"custom_id": w.text("q1"), "method": "POST", "url": "/v1/chat/completions", "body": question})
+	failing := bytes.Replace(line, []byte("gpt-4o-mini"), []byte("nothing"), 1)
+	_, _ = file.Write(slices.Concat(line, []byte("\n"), bytes.Replace(failing, []byte("q1"), []byte("q2"), 1)))
+	_ = parts.Close()
+	input := w.call(t, harness.Request{Method: "POST", Path: "/v1/files", Body: form.String(), Header: http.Header{"Content-Type": {parts.FormDataContentType()}}}).Want(t, 200, "").Text("id")
+	w.ModelBatchID = w.post(t, "/v1/batches", map[string]any{"input_file_id": input, "endpoint": "/v1/chat/completions", "completion_window": "24h",
+		"metadata": map[string]string{"order": w.text("A-1042")}}).Text("id")
+	w.MessageBatchID = w.post(t, "/v1/messages/batches", map[string]any{"requests": []any{map[string]any{"custom_id": "q1", "params": question}}}).Text("id")
+	w.until(t, "/v1/batches/"+w.ModelBatchID, func(r *harness.Response) bool { return r.At("completed_at") != nil })
+	w.until(t, "/v1/messages/batches/"+w.MessageBatchID, func(r *harness.Response) bool { return r.At("ended_at") != nil })
 }
 
 // runs creates a run that waits for approval, and completed ones.
