@@ -69,7 +69,8 @@ func (s *mediaProvider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // the server died
 	}
-	if len(body) > 0 && json.Unmarshal(body, &in) != nil {
+	isForm := strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/form-data")
+	if len(body) > 0 && !isForm && json.Unmarshal(body, &in) != nil {
 		http.Error(w, "no JSON", http.StatusBadRequest)
 		return
 	}
@@ -113,6 +114,8 @@ func (s *mediaProvider) respond(c providerCall, variant string) (kind string, st
 	switch path := strings.Split(c.what, "/"); {
 	case c.what == "POST /audio/speech":
 		return "audio/wav", http.StatusOK, encodeSpeech(c.text)
+	case c.what == "POST /audio/transcriptions":
+		return jsonType, http.StatusOK, []byte(`{"text":"A word."}`)
 	case c.what == "POST /images/generations":
 		return jsonType, http.StatusOK, fmt.Appendf(nil, `{"created":1,"data":[{"b64_json":%q}]}`, base64.StdEncoding.EncodeToString(drawImage(c.text)))
 	case c.what == "POST /videos":

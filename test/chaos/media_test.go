@@ -55,6 +55,7 @@ providers:
       - {id: speaker, kind: speech, price: {per_character: 0.00001}}
       - {id: painter, kind: image, price: {per_image: 0.002}}
       - {id: director, kind: video, price: {per_second: 0.005}}
+      - {id: listener, kind: transcription, price: {per_second: 0.001}}
 `, s.server.URL)
 	if err := os.WriteFile(path, []byte(settings), 0o600); err != nil {
 		t.Fatal(err)
