@@ -425,9 +425,10 @@ func (w *haWorld) check(t *testing.T) {
 	w.checkCreated(t, url)
 	w.hooks.waitUntilDelivered(t, 3*time.Minute)
 	events := w.checkEvents(t)
-	// Killed nodes are evicted after a minute, and their requests recovered then.
+	// Killed nodes are evicted after a minute. Then their requests are recovered, and after that their leases.
 	eventually(t, 5*time.Minute, "all requests are settled", func() bool {
-		return count(t, d, "SELECT count(*) FROM requests WHERE NOT settled") == 0 && count(t, d, "SELECT count(*) FROM nodes") == len(w.nodes)
+		return count(t, d, "SELECT count(*) FROM requests WHERE NOT settled") == 0 && count(t, d, "SELECT count(*) FROM nodes") == len(w.nodes) &&
+			count(t, d, "SELECT count(*) FROM spend_leases WHERE node_id NOT IN (SELECT id FROM nodes)") == 0
 	})
 	acked := w.checkRequests(t, d)
 	if spent := int64(count(t, d, "SELECT coalesce(sum(credits), 0) FROM requests WHERE user_agent LIKE 'ha-tight/%'")); spent > int64(tightBudget*credits.Credit) {
