@@ -131,7 +131,7 @@ func TestToolCallsSurviveKill9(t *testing.T) {
 		if err := json.Unmarshal(o.body, &made); o.status != http.StatusOK || err != nil {
 			t.Fatalf("failed to register the tool server: %v\n%s", o, o.body)
 		}
-		if text, err := useTool(t.Context(), server.URL, p.key, "shop__pay"); text != "pay" || err != nil {
+		if text, err := useTool(t.Context(), server.URL, p.admin, "shop__pay"); text != "pay" || err != nil {
 			t.Fatalf("got %q (%v), want a call", text, err)
 		}
 		tools.block.Store(true)
@@ -142,7 +142,7 @@ func TestToolCallsSurviveKill9(t *testing.T) {
 				name = "shop__drop"
 			}
 			clients.Go(func() {
-				if text, err := useTool(t.Context(), server.URL, p.key, name); err == nil {
+				if text, err := useTool(t.Context(), server.URL, p.admin, name); err == nil {
 					t.Errorf("%s returned %q, want a call in progress", name, text)
 				}
 			})
@@ -165,7 +165,7 @@ func TestToolCallsSurviveKill9(t *testing.T) {
 			t.Errorf("the tool that needs an approval was called %d times before it had one", n)
 		}
 		tools.block.Store(false)
-		if text, err := useTool(t.Context(), server.URL, p.key, "shop__drop"); text != "drop" || err != nil {
+		if text, err := useTool(t.Context(), server.URL, p.admin, "shop__drop"); text != "drop" || err != nil {
 			t.Errorf("got %q (%v), want the approved call", text, err)
 		}
 		if used := count(t, d, "SELECT count(*) FROM tool_approvals WHERE status = 'used'"); used != 1 || tools.drops.Load() != 1 {

@@ -3,9 +3,9 @@ package chaos
 import (
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,18 +23,26 @@ func TestTranscriptionJobsSurviveKill9(t *testing.T) {
 		kills, jobs = 10, 100
 	}
 	eachEngine(t, func(t *testing.T, at program.Place) {
-		s := newMediaProvider(t, func() time.Duration { return 100*time.Millisecond + rand.N(200*time.Millisecond) })
+		// The provider answers as many calls as there are tokens.
+		tokens := make(chan struct{}, jobs)
+		answerAll := sync.OnceFunc(func() { close(tokens) })
+		s := newMediaProvider(t, func() time.Duration { <-tokens; return 0 })
+		t.Cleanup(answerAll)
 		w := newMediaFixture(t, at, s, "--media-per-workspace=2")
 		paths := make([]string, jobs)
 		for i := range paths {
 			paths[i] = w.createTranscription(t, "listener")
 		}
 		for n := range kills {
-			killAt := n*jobs/(kills+1) + 1 + rand.IntN(jobs/(kills+1)) // before the last job has ended
-			killAt = max(killAt, len(s.received("POST"))+1)
-			w.killWhen(t, func(c providerCall, answered bool) bool { return !answered && c.n >= killAt })
+			some := jobs / (2 * kills)
+			for range some {
+				tokens <- struct{}{}
+			}
+			eventually(t, time.Minute, "calls are in progress", func() bool { return len(s.received("POST")) > (n+1)*some })
+			w.server.Kill()
 			w.restart(t)
 		}
+		answerAll()
 		for _, path := range paths {
 			j := w.waitForEnd(t, w.account.key, path, time.Minute)
 			if j.Status != "completed" || j.Cost != credits.Credit {
