@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -101,4 +103,30 @@ func knownFailure(err error) error {
 		return context.Canceled
 	}
 	return nil
+}
+
+// EachLine calls use for each line that isn't empty. Its bytes are valid until use returns.
+func EachLine(from *bufio.Reader, use func(line []byte) error) error {
+	var line []byte
+	for {
+		part, err := from.ReadSlice('\n')
+		if line = append(line, part...); len(line) > maxResponse {
+			return ProtocolFailure("a line has more than %d bytes", int64(maxResponse))
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if err != nil && err != io.EOF {
+			return cut(err)
+		}
+		if text := bytes.TrimSpace(line); len(text) > 0 {
+			if err := use(text); err != nil {
+				return err
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		line = line[:0]
+	}
 }

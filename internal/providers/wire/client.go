@@ -145,7 +145,7 @@ func (c *Client) send(ctx context.Context, call Call) (*http.Response, error) {
 		return nil, &providers.Failure{Kind: providers.KindConnect, Err: errors.New("the provider's URL is invalid")}
 	}
 	b.startTimer(c.firstByte)
-	resp, err := c.http.Do(req)
+	resp, err := c.clientFor(ctx).Do(req)
 	b.stopTimer()
 	if err != nil {
 		defer b.cancel(nil)
@@ -153,6 +153,14 @@ func (c *Client) send(ctx context.Context, call Call) (*http.Response, error) {
 	}
 	b.source, resp.Body = resp.Body, b
 	return resp, nil
+}
+
+// clientFor returns the HTTP client, or one with the transport of the context.
+func (c *Client) clientFor(ctx context.Context) *http.Client {
+	if t := providers.TransportOf(ctx); t != nil {
+		return &http.Client{CheckRedirect: stayOnHost, Transport: t}
+	}
+	return c.http
 }
 
 func (call Call) request(ctx context.Context) (*http.Request, error) {
