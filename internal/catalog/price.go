@@ -54,6 +54,16 @@ func (s *tokenCost) addTokens(u Tokens, p Price) {
 	s.add(u.Output, p.Output)
 }
 
+// Percent returns a percentage of the price, rounded up. Tools keep their price.
+func (p Price) Percent(percent int) Price {
+	part := func(rate credits.Micro) credits.Micro {
+		n := credits.Micro(percent)
+		return rate/100*n + (rate%100*n+99)/100
+	}
+	p.Input, p.Output, p.CachedInput, p.CacheWrite = part(p.Input), part(p.Output), part(p.CachedInput), part(p.CacheWrite)
+	return p
+}
+
 // hourWrite returns the rate of input that the provider caches for an hour. Anthropic, the only
 // provider with this choice, charges twice the rate of other input.
 func (p Price) hourWrite() credits.Micro {

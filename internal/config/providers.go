@@ -25,6 +25,7 @@ type Provider struct {
 	NoStreamOptions bool              `key:"no_stream_options"`
 	ResponsesAPI    *bool             `key:"responses_api"` // nil means only OpenAI itself
 	Weight          int               `key:"weight" default:"1"`
+	BatchPercent    int               `key:"batch_price_percent"` // 0 doesn't use its batch API
 	DefaultPrice    *ModelPrice       `key:"default_price"`
 	ToolPrices      *ToolPrices       `key:"tool_prices"`
 	Models          []ProviderModel   `key:"models"` // nil means all models in the table

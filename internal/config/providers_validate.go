@@ -94,6 +94,8 @@ func (p Provider) checkKey(f *faults) {
 // checkDialect rejects settings that the provider's type doesn't support, and
 // checks the headers.
 func (p Provider) checkDialect(f *faults) {
+	f.addIf(p.BatchPercent < 0 || p.BatchPercent > 100, "batch_price_percent", "%d is out of range; expected 1 to 100, or 0 to not use the provider's batch API", p.BatchPercent)
+	f.addIf(p.BatchPercent != 0 && (p.Type == Gemini || p.APIVersion != ""), "batch_price_percent", "is for OpenAI's and Anthropic's batch APIs; remove it")
 	if p.Type != OpenAI {
 		const only = "is for type openai alone"
 		f.addIf(p.APIVersion != "", "api_version", only)

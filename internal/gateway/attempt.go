@@ -104,6 +104,8 @@ func (g *snapshot) attempt(ctx context.Context, a *activeCall, targets []target,
 		switch {
 		case i+1 < len(targets):
 			i++
+		case providers.TransportOf(ctx) != nil: // it would return the same
+			return nil, upstreamFault(err)
 		case len(targets) == 1 && retries < len(retryPauses) && f.Transient() && f.RetryAfter <= maxRetryAfter:
 			g.sleep(ctx, max(retryPauses[retries], f.RetryAfter))
 			retries++

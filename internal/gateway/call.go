@@ -78,6 +78,8 @@ type Call struct {
 	// Prepaid is the reservation of the job that makes this call; nil reserves credits. The job counts
 	// toward the rate limits and is charged, so the call itself isn't logged: Record collects its usage.
 	Prepaid *Prepaid
+	// Batch is set for a call that the provider's batch API makes; nil calls the provider.
+	Batch *BatchCall
 	// TransformBody, if set, converts the body of a plain response before the call is charged.
 	TransformBody func(body []byte) ([]byte, error)
 	// UseProject, if set, is called after the rate limit check, before credits are reserved.
@@ -148,6 +150,16 @@ func (g *snapshot) run(ctx context.Context, c Call, r *request, targets []target
 		if err := r.priceSearch(targets); err != nil {
 			return nil, err
 		}
+	}
+	if c.Batch != nil {
+		var err error
+		if targets, err = g.batchTarget(c.Batch, targets); err != nil {
+			return nil, err
+		}
+		if c.Batch.Result == nil {
+			return nil, g.prepareBatch(ctx, c, r, targets, send)
+		}
+		ctx = providers.WithTransport(ctx, resultTransport{c.Batch.Result})
 	}
 	ticket := &limits.Ticket{}
 	if c.Prepaid == nil {
@@ -234,7 +246,7 @@ func (g *snapshot) run(ctx context.Context, c Call, r *request, targets []target
 	if out.Body = resp.Body; transformed != nil {
 		out.Body = transformed
 	}
-	if c.Prepaid != nil { // its client gets no header with the credits
+	if c.Prepaid != nil && c.Batch == nil { // its client gets no header with the credits
 		out.Body = withCredits(out.Body, out.Credits)
 	}
 	return out, nil

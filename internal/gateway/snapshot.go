@@ -24,6 +24,8 @@ type Settings struct {
 type Upstream struct {
 	Provider providers.Provider
 	Weight   int // relative to other providers of the same model
+	// BatchPercent is the price of the provider's batch API in percent of its usual price; 0 doesn't use it.
+	BatchPercent int
 }
 
 // snapshot is the gateway with the settings that were current when a request began. The request
