@@ -112,6 +112,14 @@ type Batch struct {
 	FinalizingAt *time.Time
 	CancellingAt *time.Time
 	EndedAt      *time.Time
+
+	// Of a batch that a provider's batch API runs.
+
+	Provider         string // empty if the lines are called one by one
+	UpstreamID       string // of the batch at the provider
+	SubmittingAt     *time.Time
+	UpstreamCancelAt *time.Time
+	Accounts         string // that the lines are charged to
 }
 
 // Pending returns how many lines haven't ended.
@@ -146,13 +154,14 @@ func (b *Batch) transition(to Status, now time.Time) error {
 
 const columns = `id, workspace_id, environment, project, key_id, lane, status, endpoint, options, input_file_id, input_sha256, input_bytes, output_life, metadata,
 	total, completed, failed, cancelled, expired, loaded, input_tokens, output_tokens, cost, output_file_id, error_file_id, errors,
-	created_at, in_progress_at, expires_at, finalizing_at, cancelling_at, ended_at`
+	created_at, in_progress_at, expires_at, finalizing_at, cancelling_at, ended_at, provider, upstream_id, submitting_at, upstream_cancel_at, accounts`
 
 // fields returns the destinations of columns for db.Scan.
 func (b *Batch) fields() []any {
 	return []any{&b.ID, &b.WorkspaceID, &b.Environment, &b.Project, &b.KeyID, &b.Lane, &b.Status, &b.Endpoint, &b.Options, &b.InputFileID, &b.InputSHA256, &b.InputBytes, &b.OutputLife, &b.Metadata,
 		&b.Total, &b.Completed, &b.Failed, &b.Cancelled, &b.Expired, &b.Loaded, &b.InputTokens, &b.OutputTokens, &b.Cost, &b.OutputFileID, &b.ErrorFileID, &b.Errors,
-		&b.CreatedAt, &b.InProgressAt, &b.ExpiresAt, &b.FinalizingAt, &b.CancellingAt, &b.EndedAt}
+		&b.CreatedAt, &b.InProgressAt, &b.ExpiresAt, &b.FinalizingAt, &b.CancellingAt, &b.EndedAt,
+		&b.Provider, &b.UpstreamID, &b.SubmittingAt, &b.UpstreamCancelAt, &b.Accounts}
 }
 
 var scan = db.Scanner((*Batch).fields)
@@ -160,7 +169,7 @@ var scan = db.Scanner((*Batch).fields)
 func insert(ctx context.Context, tx *db.Tx, b *Batch) error {
 	_, err := tx.Exec(ctx, db.Insert("batches", columns), b.ID, b.WorkspaceID, b.Environment, db.OrNull(b.Project), b.KeyID, b.Lane, b.Status, b.Endpoint, db.JSON(b.Options),
 		b.InputFileID, b.InputSHA256, b.InputBytes, b.OutputLife.Microseconds(), db.JSON(b.Metadata), b.Total, 0, 0, 0, 0, false, 0, 0, 0, nil, nil, nil,
-		b.CreatedAt.UnixMicro(), nil, b.ExpiresAt.UnixMicro(), nil, nil, nil)
+		b.CreatedAt.UnixMicro(), nil, b.ExpiresAt.UnixMicro(), nil, nil, nil, nil, nil, nil, nil, nil)
 	return db.Wrap(err, "store batch")
 }
 
@@ -171,9 +180,11 @@ func save(ctx context.Context, tx *db.Tx, b *Batch) error {
 		problems = db.JSON(b.Errors)
 	}
 	_, err := tx.Exec(ctx, `UPDATE batches SET status = $2, total = $3, completed = $4, failed = $5, cancelled = $6, expired = $7, loaded = $8, input_tokens = $9, output_tokens = $10,
-		cost = $11, output_file_id = $12, error_file_id = $13, errors = $14, in_progress_at = $15, finalizing_at = $16, cancelling_at = $17, ended_at = $18 WHERE id = $1`,
+		cost = $11, output_file_id = $12, error_file_id = $13, errors = $14, in_progress_at = $15, finalizing_at = $16, cancelling_at = $17, ended_at = $18,
+		provider = $19, upstream_id = $20, submitting_at = $21, upstream_cancel_at = $22, accounts = $23 WHERE id = $1`,
 		b.ID, string(b.Status), b.Total, b.Completed, b.Failed, b.Cancelled, b.Expired, b.Loaded, b.InputTokens, b.OutputTokens, int64(b.Cost),
-		db.OrNull(b.OutputFileID), db.OrNull(b.ErrorFileID), problems, db.Micros(b.InProgressAt), db.Micros(b.FinalizingAt), db.Micros(b.CancellingAt), db.Micros(b.EndedAt))
+		db.OrNull(b.OutputFileID), db.OrNull(b.ErrorFileID), problems, db.Micros(b.InProgressAt), db.Micros(b.FinalizingAt), db.Micros(b.CancellingAt), db.Micros(b.EndedAt),
+		db.OrNull(b.Provider), db.OrNull(b.UpstreamID), db.Micros(b.SubmittingAt), db.Micros(b.UpstreamCancelAt), db.OrNull(b.Accounts))
 	return db.Wrap(err, "save batch")
 }
 

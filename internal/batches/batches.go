@@ -7,6 +7,7 @@
 //	call.go      makes the request of a line
 //	recover.go   looks up the request of a line that was interrupted
 //	result.go    starts lines and writes their results, by group commit
+//	upstream.go  hands a batch to the batch API of a provider
 //	finish.go    ends a batch: files, status and event
 //
 // A line is charged for one request. Each request is an entry in the request log, and the charge of

@@ -49,6 +49,8 @@ func (s *Service) advance(ctx context.Context, b *Batch) (due *time.Time, err er
 		return &now, s.admit(ctx, b)
 	case b.Total > 0 && !b.Loaded:
 		return &now, s.loadAll(ctx, b)
+	case b.Provider != "" && b.Pending() > 0:
+		return s.advanceUpstream(ctx, b)
 	case b.Status == InProgress && b.Pending() > 0 && now.Before(b.ExpiresAt):
 		return &b.ExpiresAt, s.change(ctx, b, func(tx *db.Tx, b *Batch, now time.Time) error {
 			if b.Pending() == 0 {
@@ -82,16 +84,17 @@ func (s *Service) advance(ctx context.Context, b *Batch) (due *time.Time, err er
 
 // admit checks the input. If it is invalid, the batch fails.
 func (s *Service) admit(ctx context.Context, b *Batch) error {
-	total, problems, err := s.validate(ctx, b)
+	total, e, err := s.validate(ctx, b)
 	if err != nil {
 		return err
 	}
+	provider := s.chooseUpstream(b, e.distinctModels())
 	return s.change(ctx, b, func(tx *db.Tx, b *Batch, now time.Time) error {
-		if len(problems) > 0 {
-			b.Errors = problems
+		if len(e.list) > 0 {
+			b.Errors = e.list
 			return s.end(ctx, tx, b, Failed)
 		}
-		b.Total = total
+		b.Total, b.Provider = total, provider
 		if err := b.transition(InProgress, now); err != nil {
 			return err
 		}

@@ -7,13 +7,15 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"turnpike/internal/credits"
 	"turnpike/internal/db"
 )
 
 // The states of a line.
 const (
 	lineWaiting   = "waiting"
-	lineStarted   = "started" // a request is in progress, or was interrupted
+	lineStarted   = "started"  // a request is in progress, or was interrupted
+	lineReserved  = "reserved" // the provider's batch API makes the request, or will
 	lineCompleted = "completed"
 	lineFailed    = "failed"
 	lineCancelled = "cancelled"
@@ -34,17 +36,21 @@ type line struct {
 	Length    int64
 	RequestID string
 	Output    string
+	Reserved  credits.Micro // that the line's lease holds
+	MaxOutput int64         // output tokens that those pay for; 0 if they set no limit
 }
 
-func (l *line) waits() bool { return l.Status == lineWaiting || l.Status == lineStarted }
+func (l *line) waits() bool {
+	return l.Status == lineWaiting || l.Status == lineStarted || l.Status == lineReserved
+}
 
 // place binds the encrypted output to its row.
 func (l *line) place() string { return fmt.Sprintf("batch/%s/%d", l.BatchID, l.Position) }
 
-const lineColumns = "batch_id, position, lane, status, due_at, attempts, tries, custom_id, start_at, length, request_id, output"
+const lineColumns = "batch_id, position, lane, status, due_at, attempts, tries, custom_id, start_at, length, request_id, output, reserved, max_output"
 
 func (l *line) fields() []any {
-	return []any{&l.BatchID, &l.Position, &l.Lane, &l.Status, &l.DueAt, &l.Attempts, &l.Tries, &l.CustomID, &l.StartAt, &l.Length, &l.RequestID, &l.Output}
+	return []any{&l.BatchID, &l.Position, &l.Lane, &l.Status, &l.DueAt, &l.Attempts, &l.Tries, &l.CustomID, &l.StartAt, &l.Length, &l.RequestID, &l.Output, &l.Reserved, &l.MaxOutput}
 }
 
 var (

@@ -94,6 +94,9 @@ func (s *Service) writeResults(ctx context.Context, tx *db.Tx, list []*result) e
 }
 
 func (s *Service) writeBatch(ctx context.Context, tx *db.Tx, b *Batch, list []*result) error {
+	if len(list) == 0 {
+		return nil
+	}
 	slices.SortFunc(list, func(a, b *result) int { return compareLines(a.line, b.line) })
 	stored, err := lineStates(ctx, tx, b.ID, list)
 	if err != nil {
@@ -142,7 +145,7 @@ func lineStates(ctx context.Context, tx *db.Tx, batchID string, list []*result) 
 		positions[i] = r.line.Position
 	}
 	places, args := db.Places([]any{batchID}, positions)
-	found, err := db.List(ctx, tx, scanLine, "SELECT batch_id, position, lane, status, due_at, attempts, tries, '', 0, 0, NULL, NULL FROM batch_lines WHERE batch_id = $1 AND position IN "+places, args...)
+	found, err := db.List(ctx, tx, scanLine, "SELECT batch_id, position, lane, status, due_at, attempts, tries, '', 0, 0, NULL, NULL, 0, 0 FROM batch_lines WHERE batch_id = $1 AND position IN "+places, args...)
 	out := make(map[int64]*line, len(found))
 	for _, l := range found {
 		out[l.Position] = l

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -87,6 +89,17 @@ func eachLine(r io.Reader, limit int64, use func(n, offset int64, text []byte) e
 type inputErrors struct {
 	list []InputError
 	seen map[string]int64 // custom IDs and their lines
+
+	models  map[string]bool
+	dynamic bool // a line lets the router choose its model
+}
+
+// distinctModels returns the models that the lines name, or none if the router chooses some.
+func (e *inputErrors) distinctModels() []string {
+	if e.dynamic {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(e.models))
 }
 
 var errTooMany = errors.New("too many problems")
@@ -111,8 +124,10 @@ func (e *inputErrors) check(b *Batch, limits Limits, n int64, text []byte) error
 	}
 	var in Line
 	var fields struct {
-		Stream     bool `json:"stream"`
-		Background bool `json:"background"`
+		Stream     bool           `json:"stream"`
+		Background bool           `json:"background"`
+		Model      string         `json:"model"`
+		Models     jsontext.Value `json:"models"`
 	}
 	switch {
 	case text == nil:
@@ -144,7 +159,9 @@ func (e *inputErrors) check(b *Batch, limits Limits, n int64, text []byte) error
 	case in.Body.Kind() != '{':
 		return e.add(n, fault.MissingParameter, "body", "body is required: an object.")
 	}
-	_ = json.Unmarshal(in.Body, &fields, lenient) // other types fail when the request is made
+	invalid := json.Unmarshal(in.Body, &fields, lenient) != nil // other types fail when the request is made
+	e.models[fields.Model] = true
+	e.dynamic = e.dynamic || invalid || fields.Model == "" || fields.Models != nil
 	switch {
 	case fields.Stream:
 		return e.add(n, fault.InvalidParameter, "body.stream", "Requests of a batch can't be streamed. Omit stream.")
@@ -165,19 +182,20 @@ func (e *inputErrors) addFault(n int64, err error) error {
 	return e.add(n, f.Code, f.Param, "%s", f.Message)
 }
 
-// validate checks the whole input before a line of it runs, and returns the number of requests and
-// the problems.
-func (s *Service) validate(ctx context.Context, b *Batch) (total int64, problems []InputError, err error) {
+// validate checks the whole input before a line of it runs, and returns the number of requests, and
+// their problems and models.
+func (s *Service) validate(ctx context.Context, b *Batch) (total int64, e *inputErrors, err error) {
+	e = &inputErrors{seen: map[string]int64{}, models: map[string]bool{}}
 	content, err := s.Files.Open(ctx, b.input(), 0)
 	if errors.Is(err, files.ErrGone) {
-		return 0, []InputError{{Code: string(fault.NotFound), Message: "The input file was deleted."}}, nil
+		e.list = []InputError{{Code: string(fault.NotFound), Message: "The input file was deleted."}}
+		return 0, e, nil
 	}
 	if err != nil {
 		return 0, nil, err
 	}
 	defer content.Close()
 	limits := s.Limits()
-	e := &inputErrors{seen: map[string]int64{}}
 	err = eachLine(content, limits.LineBytes+lineOverhead, func(n, _ int64, text []byte) error {
 		if total++; total > int64(limits.Lines) {
 			return e.tooMany(limits.Lines)
@@ -190,7 +208,7 @@ func (s *Service) validate(ctx context.Context, b *Batch) (total int64, problems
 	if total == 0 {
 		e.list = append(e.list, InputError{Code: "empty_file", Message: "The input file has no requests. Each line must be a JSON object with custom_id, method, url and body."})
 	}
-	return total, e.list, nil
+	return total, e, nil
 }
 
 func (e *inputErrors) tooMany(limit int) error {
@@ -206,6 +224,10 @@ func (s *Service) load(ctx context.Context, b *Batch) error {
 	}
 	defer content.Close()
 	now := s.Now()
+	due := &now
+	if b.Provider != "" {
+		due = nil // the work on the batch itself ends its lines
+	}
 	var rows [][]any
 	flush := func() error {
 		err := s.DB.Write(ctx, func(tx *db.Tx) error {
@@ -222,7 +244,7 @@ func (s *Service) load(ctx context.Context, b *Batch) error {
 		if err := json.Unmarshal(text, &in); err != nil {
 			return err
 		}
-		rows = append(rows, (&line{BatchID: b.ID, Position: n, Lane: b.Lane, Status: lineWaiting, DueAt: &now, CustomID: in.CustomID, StartAt: offset, Length: int64(len(text))}).row())
+		rows = append(rows, (&line{BatchID: b.ID, Position: n, Lane: b.Lane, Status: lineWaiting, DueAt: due, CustomID: in.CustomID, StartAt: offset, Length: int64(len(text))}).row())
 		if len(rows) == loadChunk {
 			return flush()
 		}

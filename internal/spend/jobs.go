@@ -1,6 +1,7 @@
 package spend
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -140,7 +141,8 @@ func (c *JobCharge) charged() credits.Micro {
 // has it.
 func (c *JobCharge) amend(ctx context.Context, tx *db.Tx) (*audit.Entry, error) {
 	return audit.Amend(ctx, tx, c.RequestID, func(e *audit.Entry) {
-		e.Model, e.Provider, e.PriceVersion, e.UsageSource = c.Model, c.Provider, c.PriceVersion, audit.UsageProvider
+		e.Model, e.Provider, e.PriceVersion = cmp.Or(c.Model, e.Model), cmp.Or(c.Provider, e.Provider), cmp.Or(c.PriceVersion, e.PriceVersion)
+		e.UsageSource = audit.UsageProvider
 		e.Credits, e.SimulatedCredits, e.UnbilledCredits = c.charged(), 0, c.Cost-c.charged()
 		if c.Environment != accounts.Live {
 			e.SimulatedCredits, e.UnbilledCredits = c.Cost, 0
@@ -148,6 +150,7 @@ func (c *JobCharge) amend(ctx context.Context, tx *db.Tx) (*audit.Entry, error) 
 		if u := c.Call; u != nil {
 			e.InputTokens, e.OutputTokens, e.CachedTokens, e.UsageSource = u.InputTokens, u.OutputTokens, u.CachedTokens, u.UsageSource
 			e.Attempts, e.Upstream, e.ErrorCode = u.Attempts, u.Upstream, u.ErrorCode
+			e.Status = cmp.Or(u.Status, e.Status)
 		}
 	})
 }

@@ -24,6 +24,8 @@ type Anthropic struct {
 	replies      []AnthropicReply
 	requests     []AnthropicRequest
 	allowUnknown bool
+
+	Batches AnthropicBatches
 }
 
 // AnthropicReply is a response set by a test.
@@ -91,6 +93,9 @@ func (a *Anthropic) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return // the client has disconnected
+	}
+	if r.Header.Get("X-Api-Key") == a.key && r.Header.Get("Anthropic-Version") != "" && a.Batches.serve(w, r, body) {
+		return
 	}
 	a.mu.Lock()
 	a.requests = append(a.requests, AnthropicRequest{Path: r.URL.Path, Query: r.URL.RawQuery, Header: r.Header.Clone(), Body: body, Gone: r.Context().Done()})

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// OpenAI serves OpenAI's chat completions, embeddings, images, speech, transcriptions and videos.
+// OpenAI serves OpenAI's chat completions, embeddings, images, speech, transcriptions, videos and batches.
 // It rejects other keys than its own. It returns the replies that the test has
 // queued, and otherwise a sentence or a small file.
 type OpenAI struct {
@@ -27,6 +27,8 @@ type OpenAI struct {
 	requests []*OpenAIRequest
 	arrived  *sync.Cond
 	videos   map[string]*openAIVideo
+
+	Batches OpenAIBatches
 }
 
 // OpenAIReply describes a response. The zero value is a success.
@@ -141,6 +143,9 @@ func (o *OpenAI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Began: make(chan struct{}), Gone: r.Context().Done(),
 	}
 	if o.serveFile(w, r) {
+		return
+	}
+	if r.Header.Get("Authorization") == "Bearer "+o.key && o.Batches.serve(w, req) {
 		return
 	}
 	out := &openAIWriter{w: w, upstream: o, req: req, closing: o.closing}

@@ -1,0 +1,534 @@
+package batches
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
+	"turnpike/internal/catalog"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/gateway"
+	"turnpike/internal/ids"
+	"turnpike/internal/providers"
+	"turnpike/internal/spend"
+)
+
+// A batch whose requests all fit one provider with a batch API is submitted there, at its batch price.
+// The work on the batch itself then does everything, step by step:
+//
+//	reserve ─▶ submit ─▶ poll ─▶ collect ─▶ finish, like any other batch
+//
+// A line owns its reservation, as a job does, from the transaction that stores it to the one that
+// stores the line's result. Before the batch is submitted, the intent is stored. If the outcome is
+// unknown, the batch is looked up at the provider before it is submitted again.
+
+const (
+	// maxUpstreamBytes limits the input of a batch at a provider, because the upload is in memory.
+	maxUpstreamBytes = 64 << 20
+	// reserveChunk and collectChunk are how many lines a transaction reserves or ends. The lines of a
+	// reserveChunk are prepared concurrently.
+	reserveChunk = 100
+	collectChunk = 200
+	// submitTimeout limits a submission. submitSettled is after how long the provider lists a batch
+	// whose submission was interrupted.
+	submitTimeout = 5 * time.Minute
+	submitSettled = submitTimeout + time.Minute
+	pollInterval  = 30 * time.Second
+	// upstreamRetry is the delay after a failure of the provider's batch API.
+	upstreamRetry = time.Minute
+	// giveUpAfter is how long after the end of its window a batch waits for its provider.
+	giveUpAfter = 24 * time.Hour
+)
+
+// chooseUpstream returns the provider whose batch API runs the batch, or an empty string.
+func (s *Service) chooseUpstream(b *Batch, models []string) string {
+	if b.Environment != accounts.Live || len(models) == 0 || b.InputBytes > maxUpstreamBytes {
+		return ""
+	}
+	kind := catalog.Chat
+	if b.Endpoint == Embeddings {
+		kind = catalog.Embedding
+	}
+	return s.Gateway.BatchProvider(models, kind)
+}
+
+// advanceUpstream does the next thing for a batch that a provider runs, and returns when the batch is
+// due next.
+func (s *Service) advanceUpstream(ctx context.Context, b *Batch) (*time.Time, error) {
+	now := s.Now()
+	stopping := b.Status == Cancelling || !now.Before(b.ExpiresAt)
+	if b.UpstreamID != "" {
+		return s.follow(ctx, b, stopping)
+	}
+	if stopping {
+		if _, err := s.endLines(ctx, b); err != nil {
+			return nil, err
+		}
+	} else if n, err := s.reserveLines(ctx, b); err != nil || n > 0 {
+		return &now, err
+	}
+	return s.submit(ctx, b, stopping)
+}
+
+// postpone makes the work on the batch due later, unless its state has changed.
+func (s *Service) postpone(ctx context.Context, b *Batch, delay time.Duration) (*time.Time, error) {
+	due := s.Now().Add(delay)
+	return &due, s.change(ctx, b, func(tx *db.Tx, b *Batch, _ time.Time) error { return s.wakeBatch(ctx, tx, b, due) })
+}
+
+// preparedLine is a line whose request is ready for the provider, or has failed.
+type preparedLine struct {
+	line   *line
+	record *audit.Record
+	batch  *gateway.BatchCall
+	failed *result
+}
+
+// reserveLines reserves the maximum cost of the next lines. A line that doesn't fit a budget fails.
+func (s *Service) reserveLines(ctx context.Context, b *Batch) (n int, err error) {
+	list, err := s.linesIn(ctx, b, lineWaiting, reserveChunk)
+	if err != nil || len(list) == 0 {
+		return 0, err
+	}
+	p, denied, err := s.authorize(ctx, b, s.Now())
+	if err != nil {
+		return 0, err
+	}
+	var prepared []*preparedLine
+	stored := errors.New("not stored")
+	defer func() {
+		for _, l := range prepared {
+			if r := l.batch.Reservation; r != nil {
+				r.Transferred(stored)
+			}
+		}
+	}()
+	// Concurrently, because lines that don't fit a budget wait together for credits of other nodes.
+	all := make([]*preparedLine, len(list))
+	failed := make([]error, len(list))
+	var lines sync.WaitGroup
+	for i, l := range list {
+		lines.Go(func() { all[i], failed[i] = s.prepare(ctx, b, l, p, denied) })
+	}
+	lines.Wait()
+	prepared = slices.DeleteFunc(all, func(l *preparedLine) bool { return l == nil })
+	if err := errors.Join(failed...); err != nil {
+		return 0, err
+	}
+	done := false
+	err = s.change(ctx, b, func(tx *db.Tx, b *Batch, _ time.Time) error {
+		done = true
+		return s.storeReserved(ctx, tx, b, prepared)
+	})
+	if done {
+		stored = err
+	}
+	return len(list), err
+}
+
+// prepare reserves the maximum cost of a line, and checks that the provider's format can express it.
+func (s *Service) prepare(ctx context.Context, b *Batch, l *line, p *access.Principal, denied *fault.Error) (*preparedLine, error) {
+	out := &preparedLine{line: l, batch: &gateway.BatchCall{Provider: b.Provider}}
+	failed := denied
+	l.RequestID = ""
+	if failed == nil {
+		body, err := s.body(ctx, b, l)
+		if err != nil {
+			return nil, err
+		}
+		l.RequestID = ids.New(ids.Request)
+		out.record = s.Log.Open(audit.Entry{RequestID: l.RequestID, Tenant: b.Tenant, KeyID: p.KeyID, KeyHint: p.KeyHint, IP: b.Options.IP, Method: http.MethodPost,
+			Path: b.path(), Project: b.Project, UserAgent: b.Options.UserAgent, CreatedAt: *b.InProgressAt})
+		_, err = s.send(ctx, b, gateway.Call{Principal: p, Project: b.Project, Record: out.record, Body: body, Header: http.Header{}, Batch: out.batch}, l.RequestID)
+		if err == nil {
+			return out, nil
+		}
+		var known bool
+		if failed, known = fault.As(err); !known || fault.FamilyOf(failed.Code).Status >= http.StatusInternalServerError {
+			return nil, err
+		}
+		out.record.Settle(func(e *audit.Entry) {
+			e.Status, e.ErrorCode = fault.FamilyOf(failed.Code).Status, string(failed.Code)
+		})
+	}
+	var err error
+	requestID := l.RequestID
+	l.RequestID = ""
+	out.failed, err = s.fail(b, l, failed, requestID)
+	return out, err
+}
+
+// storeReserved stores lines with their reservations and their entries in the log. The caller holds the
+// lock of the batch's row.
+func (s *Service) storeReserved(ctx context.Context, tx *db.Tx, b *Batch, list []*preparedLine) error {
+	var failed []*result
+	for _, l := range list {
+		if l.failed != nil {
+			failed = append(failed, l.failed)
+			continue
+		}
+		c := l.batch
+		n, err := tx.Exec(ctx, "UPDATE batch_lines SET status = $3, request_id = $4, reserved = $5, max_output = $6 WHERE batch_id = $1 AND position = $2 AND status = $7",
+			b.ID, l.line.Position, lineReserved, l.line.RequestID, int64(c.Reservation.Amount), c.MaxOutput, lineWaiting)
+		if err != nil {
+			return fmt.Errorf("reserve lines: %w", err)
+		}
+		if n == 0 {
+			return errStale
+		}
+		c.Reservation.TransferToJob(tx, l.line.lease())
+		b.Accounts = string(c.Reservation.Accounts())
+		err = l.record.SettleIn(ctx, tx, func(e *audit.Entry) {
+			e.Status, e.Model, e.Provider, e.PriceVersion = http.StatusOK, c.Model, b.Provider, c.PriceVersion
+			e.Reserved, e.Accounts = c.Reservation.Amount, c.Reservation.Accounts()
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := s.writeBatch(ctx, tx, b, failed); err != nil {
+		return err
+	}
+	return save(ctx, tx, b)
+}
+
+// lease names the line's reservation in the ledger.
+func (l *line) lease() string { return l.BatchID + "-" + strconv.FormatInt(l.Position, 10) }
+
+// linesIn returns the first lines in a state.
+func (s *Service) linesIn(ctx context.Context, b *Batch, status string, limit int) ([]*line, error) {
+	list, err := db.List(ctx, s.DB, scanLine, fmt.Sprintf("SELECT %s FROM batch_lines WHERE batch_id = $1 AND position > 0 AND status = $2 ORDER BY position LIMIT %d", lineColumns, limit), b.ID, status)
+	return list, db.Wrap(err, "read lines")
+}
+
+// submit submits the reserved lines, after it has made sure that they weren't before.
+func (s *Service) submit(ctx context.Context, b *Batch, stopping bool) (*time.Time, error) {
+	now := s.Now()
+	lines, err := s.linesIn(ctx, b, lineReserved, int(b.Total))
+	if err != nil || len(lines) == 0 {
+		return &now, err // all of them have failed
+	}
+	maker := s.Gateway.BatchMaker(b.Provider)
+	if b.SubmittingAt == nil && (stopping || maker == nil) {
+		return &now, s.endReserved(ctx, b, b.unfinished(), nil)
+	}
+	if maker == nil {
+		return s.retryUpstream(ctx, b, errNoMaker)
+	}
+	order := &providers.BatchSubmission{Marker: b.ID, Count: len(lines)}
+	if b.SubmittingAt != nil {
+		id, due, err := s.findSubmitted(ctx, b, maker, order)
+		if id != "" || due != nil || err != nil {
+			return due, err
+		}
+		if stopping {
+			return &now, s.endReserved(ctx, b, b.unfinished(), nil)
+		}
+	}
+	if order.Requests, err = s.upstreamRequests(ctx, b, lines); err != nil {
+		return nil, err
+	}
+	if err := s.noteUpstream(ctx, b, func(b *Batch) { b.SubmittingAt = &now }); err != nil {
+		return nil, err
+	}
+	calling, cancel := context.WithTimeout(ctx, submitTimeout)
+	defer cancel()
+	id, err := maker.SubmitBatch(calling, order)
+	if rejected(err) {
+		slog.Warn("provider rejected a batch", "batch", b.ID, "provider", b.Provider, "error", err)
+		return &now, s.endReserved(ctx, b, providers.BatchFailed, errUpstreamRejected)
+	}
+	if err != nil {
+		return s.retryUpstream(ctx, b, err)
+	}
+	return &now, s.noteUpstream(ctx, b, func(b *Batch) { b.UpstreamID = id })
+}
+
+// rejected reports whether the provider has certainly not created the batch, and never will.
+func rejected(err error) bool {
+	var f *providers.Failure
+	return errors.As(err, &f) && f.Status >= 400 && f.Status < 500 && f.Status != http.StatusRequestTimeout && f.Status != http.StatusConflict && f.Status != http.StatusTooManyRequests
+}
+
+var (
+	errNoMaker          = errors.New("the configuration no longer has the provider with a batch price")
+	errUpstreamRejected = fault.New(fault.Upstream, "The provider rejected the batch.")
+	errUpstreamFailed   = fault.New(fault.Upstream, "The provider did not process the request.")
+)
+
+// noteUpstream stores what happened at the provider, even if the batch was canceled meanwhile.
+func (s *Service) noteUpstream(ctx context.Context, b *Batch, note func(b *Batch)) error {
+	return s.DB.Write(ctx, func(tx *db.Tx) error {
+		list, err := lock(ctx, tx, b.ID)
+		if err != nil || len(list) == 0 {
+			return err
+		}
+		note(list[0])
+		return save(ctx, tx, list[0])
+	})
+}
+
+// findSubmitted looks for the batch at the provider, whose submission was interrupted. It stores the ID,
+// or returns when to look again. If it returns neither, the provider doesn't have the batch.
+func (s *Service) findSubmitted(ctx context.Context, b *Batch, maker providers.BatchMaker, order *providers.BatchSubmission) (id string, due *time.Time, err error) {
+	now := s.Now()
+	if wait := b.SubmittingAt.Add(submitSettled).Sub(now); wait > 0 {
+		due, err = s.postpone(ctx, b, wait)
+		return "", due, err
+	}
+	order.StartedAt = *b.SubmittingAt
+	order.Known, err = db.Strings(s.DB.Query(ctx, "SELECT upstream_id FROM batches WHERE provider = $1 AND upstream_id IS NOT NULL AND id <> $2 AND expires_at > $3",
+		b.Provider, b.ID, now.Add(-giveUpAfter).UnixMicro()))
+	if err != nil {
+		return "", nil, err
+	}
+	id, undecided, err := maker.FindBatch(ctx, order)
+	switch {
+	case err != nil:
+		due, err = s.retryUpstream(ctx, b, err)
+		return "", due, err
+	case id != "":
+		return id, &now, s.noteUpstream(ctx, b, func(b *Batch) { b.UpstreamID = id })
+	case undecided && now.Before(b.ExpiresAt.Add(giveUpAfter)):
+		due, err = s.postpone(ctx, b, upstreamRetry)
+	}
+	return "", due, err
+}
+
+// upstreamRequests returns the requests of lines as the provider gets them.
+func (s *Service) upstreamRequests(ctx context.Context, b *Batch, lines []*line) ([]providers.BatchRequest, error) {
+	out := make([]providers.BatchRequest, len(lines))
+	for i, l := range lines {
+		body, err := s.body(ctx, b, l)
+		if err != nil {
+			return nil, err
+		}
+		call := &gateway.BatchCall{Provider: b.Provider}
+		if _, err := s.send(ctx, b, s.prepaidCall(b, l, body, call), l.RequestID); err != nil {
+			return nil, err
+		}
+		out[i] = providers.BatchRequest{ID: l.lease(), RawRequest: call.Request}
+	}
+	return out, nil
+}
+
+// prepaidCall returns the call of a line that owns its reservation. The key was checked when that was
+// made.
+func (s *Service) prepaidCall(b *Batch, l *line, body []byte, call *gateway.BatchCall) gateway.Call {
+	return gateway.Call{Principal: &access.Principal{Tenant: b.Tenant, KeyID: b.KeyID}, Project: b.Project, Record: audit.Unlogged(), Body: body, Header: http.Header{},
+		Prepaid: &gateway.Prepaid{Amount: l.Reserved, MaxOutput: l.MaxOutput}, Batch: call}
+}
+
+// retryUpstream postpones a batch whose provider fails, until its time is long over.
+func (s *Service) retryUpstream(ctx context.Context, b *Batch, err error) (*time.Time, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	now := s.Now()
+	slog.Warn("batch API of a provider failed; retrying", "batch", b.ID, "provider", b.Provider, "error", err, "retry_in", upstreamRetry)
+	if !now.Before(b.ExpiresAt.Add(giveUpAfter)) {
+		return &now, s.endReserved(ctx, b, providers.BatchExpired, nil)
+	}
+	return s.postpone(ctx, b, upstreamRetry)
+}
+
+// follow polls a batch at the provider, cancels it, and collects its results when it has ended.
+func (s *Service) follow(ctx context.Context, b *Batch, stopping bool) (*time.Time, error) {
+	maker := s.Gateway.BatchMaker(b.Provider)
+	if maker == nil {
+		return s.retryUpstream(ctx, b, errNoMaker)
+	}
+	now := s.Now()
+	state, err := maker.GetBatch(ctx, b.UpstreamID)
+	if err != nil {
+		return s.retryUpstream(ctx, b, err)
+	}
+	if !state.Ended && stopping && b.UpstreamCancelAt == nil {
+		if err := maker.CancelBatch(ctx, b.UpstreamID); err != nil {
+			return s.retryUpstream(ctx, b, err)
+		}
+		return &now, s.noteUpstream(ctx, b, func(b *Batch) { b.UpstreamCancelAt = &now })
+	}
+	if !state.Ended {
+		return s.postpone(ctx, b, pollInterval)
+	}
+	if err := s.collect(ctx, b, maker, state); err != nil {
+		var f *providers.Failure
+		if errors.As(err, &f) {
+			return s.retryUpstream(ctx, b, err)
+		}
+		return nil, err
+	}
+	failure := errUpstreamFailed
+	if state.Problem != "" {
+		failure = errUpstreamRejected
+		slog.Warn("provider rejected a batch", "batch", b.ID, "provider", b.Provider, "error", state.Problem)
+	}
+	return &now, s.endReserved(ctx, b, state.Default, failure)
+}
+
+// unfinished returns how lines end that the provider doesn't process because the batch stops.
+func (b *Batch) unfinished() providers.BatchOutcome {
+	if b.Status == Cancelling {
+		return providers.BatchCanceled
+	}
+	return providers.BatchExpired
+}
+
+// collect stores the results of a batch that has ended at the provider. It may be repeated.
+func (s *Service) collect(ctx context.Context, b *Batch, maker providers.BatchMaker, state *providers.BatchState) error {
+	results := map[int64]providers.BatchResult{}
+	flush := func() error {
+		if len(results) == 0 {
+			return nil
+		}
+		positions := make([]int64, 0, len(results))
+		for position := range results {
+			positions = append(positions, position)
+		}
+		places, args := db.Places([]any{b.ID, lineReserved}, positions)
+		lines, err := db.List(ctx, s.DB, scanLine, "SELECT "+lineColumns+" FROM batch_lines WHERE batch_id = $1 AND status = $2 AND position IN "+places, args...)
+		if err != nil {
+			return fmt.Errorf("read lines: %w", err)
+		}
+		ends := make([]*upstreamEnd, len(lines))
+		for i, l := range lines {
+			if ends[i], err = s.endOf(ctx, b, l, results[l.Position]); err != nil {
+				return err
+			}
+		}
+		clear(results)
+		return s.storeEnds(ctx, b, ends)
+	}
+	err := maker.ReadBatch(ctx, state, func(r providers.BatchResult) error {
+		number, found := strings.CutPrefix(r.ID, b.ID+"-")
+		position, err := strconv.ParseInt(number, 10, 64)
+		if !found || err != nil {
+			return nil // not a request of this batch
+		}
+		if results[position] = r; len(results) < collectChunk {
+			return nil
+		}
+		return flush()
+	})
+	if err != nil {
+		return err
+	}
+	return flush()
+}
+
+// upstreamEnd is how a line ends, and what it is charged.
+type upstreamEnd struct {
+	result *result
+	call   *audit.Entry
+}
+
+// endOf returns the end of a line with a result of the provider.
+func (s *Service) endOf(ctx context.Context, b *Batch, l *line, r providers.BatchResult) (*upstreamEnd, error) {
+	if r.Outcome != providers.BatchAnswered {
+		return s.unanswered(b, l, r.Outcome, errUpstreamFailed)
+	}
+	body, err := s.body(ctx, b, l)
+	if err != nil {
+		return nil, err
+	}
+	call := s.prepaidCall(b, l, body, &gateway.BatchCall{Provider: b.Provider, Result: r.Response})
+	response, err := s.send(ctx, b, call, l.RequestID)
+	if err != nil {
+		f, known := fault.As(err)
+		if !known {
+			return nil, err
+		}
+		return s.failedUpstream(b, l, f)
+	}
+	e := call.Record.Entry()
+	out, err := s.completed(&start{line: l, requestID: l.RequestID}, e, response)
+	if err != nil {
+		return nil, err
+	}
+	out.attempts = 0
+	e.Status = http.StatusOK
+	return &upstreamEnd{out, e}, nil
+}
+
+func (s *Service) failedUpstream(b *Batch, l *line, f *fault.Error) (*upstreamEnd, error) {
+	out, err := s.fail(b, l, f, l.RequestID)
+	return &upstreamEnd{out, &audit.Entry{Status: fault.FamilyOf(f.Code).Status, ErrorCode: string(f.Code)}}, err
+}
+
+// unanswered returns the end of a line that the provider didn't process.
+func (s *Service) unanswered(b *Batch, l *line, outcome providers.BatchOutcome, f *fault.Error) (*upstreamEnd, error) {
+	if outcome == providers.BatchCanceled {
+		outcome = b.unfinished() // a batch that expires is canceled at the provider
+	}
+	switch outcome {
+	case providers.BatchCanceled:
+		return &upstreamEnd{&result{line: l, status: lineCancelled}, &audit.Entry{ErrorCode: errCancelled.Code}}, nil
+	case providers.BatchExpired:
+		return &upstreamEnd{&result{line: l, status: lineExpired}, &audit.Entry{ErrorCode: errExpired.Code}}, nil
+	}
+	return s.failedUpstream(b, l, f)
+}
+
+// endReserved ends the lines that have a reservation and no result.
+func (s *Service) endReserved(ctx context.Context, b *Batch, outcome providers.BatchOutcome, f *fault.Error) error {
+	for {
+		lines, err := s.linesIn(ctx, b, lineReserved, collectChunk)
+		if err != nil || len(lines) == 0 {
+			return err
+		}
+		ends := make([]*upstreamEnd, len(lines))
+		for i, l := range lines {
+			if ends[i], err = s.unanswered(b, l, outcome, f); err != nil {
+				return err
+			}
+		}
+		if err := s.storeEnds(ctx, b, ends); err != nil {
+			return err
+		}
+	}
+}
+
+// storeEnds stores the ends of lines, and charges them from their reservations, in one transaction.
+func (s *Service) storeEnds(ctx context.Context, b *Batch, ends []*upstreamEnd) error {
+	return s.DB.Write(ctx, func(tx *db.Tx) error {
+		list, err := lock(ctx, tx, b.ID)
+		if err != nil || len(list) == 0 {
+			return err
+		}
+		b := list[0]
+		results := make([]*result, len(ends))
+		for i, e := range ends {
+			results[i] = e.result
+		}
+		open, err := lineStates(ctx, tx, b.ID, results)
+		if err != nil {
+			return err
+		}
+		results = results[:0]
+		for _, e := range ends {
+			l := e.result.line
+			if have := open[l.Position]; have == nil || have.Status != lineReserved {
+				continue // another worker has stored it
+			}
+			e.result.requestID = l.RequestID // in any case: it has an entry in the log
+			results = append(results, e.result)
+			s.Settler.SettleJob(tx, spend.JobCharge{JobID: l.lease(), RequestID: l.RequestID, Tenant: b.Tenant, Project: b.Project, KeyID: b.KeyID, CreatedAt: *b.InProgressAt,
+				Accounts: []byte(b.Accounts), Model: e.call.Model, Provider: cmp.Or(e.call.Provider, b.Provider), Reserved: l.Reserved, Cost: e.call.Credits + e.call.UnbilledCredits,
+				Call: e.call})
+		}
+		return s.writeBatch(ctx, tx, b, results)
+	})
+}
