@@ -429,7 +429,7 @@ func (s *Service) collect(ctx context.Context, b *Batch, maker providers.BatchMa
 	return flush()
 }
 
-// upstreamEnd is how a line ends, and what it is charged.
+// upstreamEnd is the end of a line, with the usage that it is charged for.
 type upstreamEnd struct {
 	result *result
 	call   *audit.Entry
