@@ -254,13 +254,32 @@ func readInput(v jsontext.Value) ([]json.RawMessage, error) {
 			default:
 				return nil, fault.Invalid(param+".role", "role must be user, assistant, system or developer.")
 			}
-			if k := head.Content.Kind(); k != '"' && k != '[' {
-				return nil, fault.Invalid(param+".content", "content must be a string or an array of parts.")
+			if !isContent(head.Content) {
+				return nil, fault.Invalid(param+".content", "content must be a string or an array of parts, which are objects with a type.")
 			}
 		}
 		return list, nil
 	}
 	return nil, fault.Missing("input", "input must be a string or an array of messages.")
+}
+
+// isContent reports whether a value can be the content of a message. The model checks the parts.
+func isContent(v jsontext.Value) bool {
+	if v.Kind() != '[' {
+		return v.Kind() == '"'
+	}
+	var parts []*struct {
+		Type string `json:"type"`
+	}
+	if json.Unmarshal(v, &parts) != nil {
+		return false
+	}
+	for _, p := range parts {
+		if p == nil || p.Type == "" {
+			return false
+		}
+	}
+	return true
 }
 
 func textMessage(role, text string) json.RawMessage {

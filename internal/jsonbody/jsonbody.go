@@ -19,6 +19,9 @@ import (
 
 // DecodeStrict decodes the body of one of Turnpike's own resources. Unknown fields are errors.
 func DecodeStrict(body []byte, into any) error {
+	if jsontext.Value(body).Kind() == jsontext.KindNull {
+		return errNotAnObject()
+	}
 	return decode(body, into, json.RejectUnknownMembers(true))
 }
 
@@ -43,6 +46,8 @@ func decode(body []byte, into any, opts ...json.Options) error {
 	return fault.New(fault.InvalidJSON, "The body is not valid JSON.").Because(err)
 }
 
+func errNotAnObject() error { return fault.New(fault.InvalidJSON, "The body must be a JSON object.") }
+
 func semanticFault(err *json.SemanticError) error {
 	param := Path(err.JSONPointer)
 	if errors.Is(err, json.ErrUnknownName) {
@@ -55,7 +60,7 @@ func semanticFault(err *json.SemanticError) error {
 		return fault.Invalid(param, "%s: %s", param, own.Message)
 	}
 	if param == "" {
-		return fault.New(fault.InvalidJSON, "The body must be a JSON object.")
+		return errNotAnObject()
 	}
 	if err.Err != nil {
 		return fault.Invalid(param, "%s: %s.", param, explain(err))

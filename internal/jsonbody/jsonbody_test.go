@@ -36,6 +36,7 @@ func TestErrorsNameTheFieldAndTheExpectedType(t *testing.T) {
 		`{"name":`:                {"invalid_json", "", "not valid JSON"},
 		`{"name":"a"}{}`:          {"invalid_json", "", "not valid JSON"},
 		`[]`:                      {"invalid_json", "", "JSON object"},
+		`null`:                    {"invalid_json", "", "JSON object"},
 		"{\"name\":\"\xc3\"}":     {"invalid_json", "", "not valid JSON"},
 	} {
 		var v sample

@@ -122,7 +122,7 @@ func TestInvalidKeyIsRejectedAndNotStored(t *testing.T) {
 			{`{`, "invalid_json", ""},
 			{`[]`, "invalid_json", ""},
 			{`"x"`, "invalid_json", ""},
-			{`null`, "missing_parameter", "name"},
+			{`null`, "invalid_json", ""},
 			{`{}`, "missing_parameter", "name"},
 			{`{"name":"n"}`, "missing_parameter", "scopes"},
 			{`{"name":"n","scopes":["*"],"name":"m"}`, "invalid_json", "name"},

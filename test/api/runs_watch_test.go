@@ -323,6 +323,7 @@ func TestInvalidRunsAreRejected(t *testing.T) {
 			"unknown model":  {map[string]any{"model": "nobody"}, "model"},
 			"no input":       {map[string]any{"input": " "}, "input"},
 			"odd input":      {map[string]any{"input": 7}, "input"},
+			"odd part":       {map[string]any{"input": []any{map[string]any{"role": "user", "content": []any{[]any{}}}}}, "input[0].content"},
 			"tool's words":   {map[string]any{"input": []any{map[string]any{"role": "tool", "content": "x", "tool_call_id": "c"}}}, "input[0].role"},
 			"steps":          {map[string]any{"max_steps": 201}, "max_steps"},
 			"no steps":       {map[string]any{"max_steps": 0}, "max_steps"},
