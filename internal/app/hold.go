@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -71,10 +72,14 @@ func (h *hold) delay(run func(context.Context)) func(context.Context) {
 	}
 }
 
+// apiPaths are where requests with keys go, including the clients of Azure, Cohere and MCP.
+var apiPaths = []string{"/v1/", "/v2/", "/openai/", "/mcp"}
+
 // rejects reports whether a held server rejects requests to a path. The dashboard
 // works, so that operators can revoke keys there.
 func (h *hold) rejects(path string) bool {
-	if h == nil || path != "/readyz" && !strings.HasPrefix(path, "/v1/") {
+	isAPI := slices.ContainsFunc(apiPaths, func(prefix string) bool { return strings.HasPrefix(path, prefix) })
+	if h == nil || path != "/readyz" && !isAPI {
 		return false
 	}
 	select {

@@ -74,7 +74,7 @@ func TestBackupUnderLoadHasEveryAcknowledgedRequest(t *testing.T) {
 		mustFail(t, at, occupied, "restore", "--from", to)
 
 		next := serveWith(t, restored)
-		for _, path := range []string{"/v1/models", "/readyz"} {
+		for _, path := range []string{"/v1/models", "/openai/v1/models", "/mcp", "/readyz"} {
 			if o := call(next.URL, request{mark: "held", method: "GET", path: path, key: key}); o.status != http.StatusServiceUnavailable || !strings.Contains(string(o.body), "restored from a backup") && path != "/readyz" {
 				t.Errorf("got %v for %s from a held server, want 503", o, path)
 			}
