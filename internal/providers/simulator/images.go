@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/HugoSmits86/nativewebp"
+
 	"turnpike/internal/fault"
 	"turnpike/internal/providers"
 )
@@ -37,7 +39,7 @@ func (s *Simulator) Images(ctx context.Context, req *providers.ImageRequest) (*p
 	}
 	format, ok := imageFormats[cmp.Or(in.OutputFormat, "png")]
 	if !ok {
-		return nil, fault.Invalid("output_format", "output_format must be png or jpeg. Others are not simulated.")
+		return nil, fault.Invalid("output_format", "output_format must be png, jpeg or webp.")
 	}
 	source, mask, err := readSources(req)
 	if err != nil {
@@ -128,6 +130,7 @@ var imageFormats = map[string]imageFormat{
 	"jpeg": {"image/jpeg", func(b *bytes.Buffer, m image.Image) error {
 		return jpeg.Encode(b, m, &jpeg.Options{Quality: jpegQuality})
 	}},
+	"webp": {"image/webp", func(b *bytes.Buffer, m image.Image) error { return nativewebp.Encode(b, m, nil) }},
 }
 
 var pngEncoder = &png.Encoder{CompressionLevel: png.BestSpeed}

@@ -63,6 +63,15 @@ func TestImagesHaveRequestedCountSizeAndFormat(t *testing.T) {
 	}
 }
 
+func TestWebPImagesHaveTheRequestedSize(t *testing.T) {
+	t.Parallel()
+	p := drawn(t, `{"prompt":"a house by the sea","size":"256x128","output_format":"webp"}`)[0]
+	// A lossless file has its width and height, each less one, in 14 bits.
+	if len(p.Data) < 25 || p.ContentType != "image/webp" || string(p.Data[8:16]) != "WEBPVP8L" || binary.LittleEndian.Uint32(p.Data[21:])&(1<<28-1) != 127<<14|255 {
+		t.Errorf("got %s: %x", p.ContentType, p.Data[:min(len(p.Data), 32)])
+	}
+}
+
 func TestImageFollowsFromThePrompt(t *testing.T) {
 	t.Parallel()
 	one := drawn(t, `{"prompt":"a house by the sea","size":"256x256","n":2}`)
@@ -177,7 +186,7 @@ func TestInvalidImageRequestIsRejected(t *testing.T) {
 		`{}`: "prompt", `{"prompt":"  "}`: "prompt", `{"prompt":5}`: "prompt",
 		`{"prompt":"a","n":0}`: "n", `{"prompt":"a","n":11}`: "n", `{"prompt":"a","n":1.5}`: "n", `{"prompt":"a","n":"x"}`: "n", `{"prompt":"a","n":[]}`: "n",
 		`{"prompt":"a","size":"10x10"}`: "size", `{"prompt":"a","size":"2056x64"}`: "size", `{"prompt":"a","size":"100x100"}`: "size", `{"prompt":"a","size":"64"}`: "size", `{"prompt":"a","size":"big"}`: "size",
-		`{"prompt":"a","output_format":"webp"}`: "output_format",
+		`{"prompt":"a","output_format":"gif"}`: "output_format",
 	} {
 		_, err := newSimulator().Images(t.Context(), &providers.ImageRequest{Body: []byte(body)})
 		if f, ok := fault.As(err); !ok || f.Param != param || fault.FamilyOf(f.Code).Status != 400 {
