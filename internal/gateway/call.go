@@ -15,6 +15,7 @@ import (
 	"turnpike/internal/catalog"
 	"turnpike/internal/credits"
 	"turnpike/internal/fault"
+	"turnpike/internal/jsonbody"
 	"turnpike/internal/limits"
 	"turnpike/internal/providers"
 	"turnpike/internal/spend"
@@ -127,21 +128,28 @@ func (g *Gateway) Chat(ctx context.Context, c Call) (*Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.checkTier(targets); err != nil {
-		return nil, err
+	if r.lacksTierPrice(targets) {
+		r.body = withDefaultTier(r.body)
 	}
 	return s.run(ctx, c, r, targets, func(ctx context.Context, t target, maxOutput int64) (*providers.Response, error) {
 		return t.chat(ctx, &providers.ChatRequest{Model: t.offer.Upstream, ID: t.offer.ID, Body: r.body, Stream: r.stream, MaxOutput: maxOutput, BeforeWait: c.BeforeWait})
 	})
 }
 
-// checkTier rejects a tier whose prices the catalog doesn't have.
-func (r *request) checkTier(targets []target) error {
-	if r.priorityTier && slices.ContainsFunc(targets, func(t target) bool { return !t.offer.Price.IsFree() }) {
-		return fault.Invalid("service_tier", `service_tier "priority" has its own prices, which this server does not know. Omit it, or choose a model that the operator sells at those prices.`)
+// lacksTierPrice reports whether the request asks for a tier whose prices the catalog doesn't have. It
+// then gets the default tier, which OpenAI also serves if the requested one has no capacity. The
+// response says so in service_tier, and in the list of ignored fields.
+func (r *request) lacksTierPrice(targets []target) bool {
+	if !r.priorityTier || !slices.ContainsFunc(targets, func(t target) bool { return !t.offer.Price.IsFree() }) {
+		return false
 	}
-	return nil
+	r.ignored = append(r.ignored, tierField)
+	return true
 }
+
+const tierField = "service_tier"
+
+func withDefaultTier(body []byte) []byte { return jsonbody.ReplaceMember(body, tierField, `"default"`) }
 
 // run makes a model call: rate limits, reservation, log, provider, settlement. Settling the
 // log entry ends the reservation; the end of the response frees the slot in flight.
@@ -230,7 +238,7 @@ func (g *snapshot) run(ctx context.Context, c Call, r *request, targets []target
 		a.settleFailure(err)
 		return nil, err
 	}
-	out := &Response{Model: a.target.offer.ID, Provider: a.target.provider.Name(), Native: resp.Native, ContentType: resp.ContentType, Ignored: resp.Ignored}
+	out := &Response{Model: a.target.offer.ID, Provider: a.target.provider.Name(), Native: resp.Native, ContentType: resp.ContentType, Ignored: merged(r.ignored, resp.Ignored)}
 	if s, ok := resp.Stream.(*startedStream); ok {
 		streaming = true
 		out.Stream = newStream(s, a)
@@ -250,6 +258,14 @@ func (g *snapshot) run(ctx context.Context, c Call, r *request, targets []target
 		out.Body = withCredits(out.Body, out.Credits)
 	}
 	return out, nil
+}
+
+// merged returns both lists without duplicates.
+func merged(a, b []string) []string {
+	if len(a) == 0 {
+		return b
+	}
+	return slices.Concat(a, slices.DeleteFunc(slices.Clone(b), func(name string) bool { return slices.Contains(a, name) }))
 }
 
 // checkRateLimit counts the call against the limits of its key and the key's ancestors.

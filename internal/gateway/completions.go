@@ -26,12 +26,12 @@ func (g *Gateway) Completions(ctx context.Context, c Call) (*Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.checkTier(targets); err != nil {
-		return nil, err
+	if r.lacksTierPrice(targets) {
+		r.body = withDefaultTier(r.body)
 	}
 	c.TransformBody = openai.ToTextCompletion
 	response, err := s.run(ctx, c, r, targets, func(ctx context.Context, t target, maxOutput int64) (*providers.Response, error) {
-		req := &providers.ChatRequest{Model: t.offer.Upstream, ID: t.offer.ID, Body: c.Body, Stream: r.stream, MaxOutput: maxOutput, BeforeWait: c.BeforeWait}
+		req := &providers.ChatRequest{Model: t.offer.Upstream, ID: t.offer.ID, Body: r.body, Stream: r.stream, MaxOutput: maxOutput, BeforeWait: c.BeforeWait}
 		if p, ok := t.provider.(providers.Completer); ok {
 			return p.Complete(ctx, req)
 		}

@@ -24,6 +24,7 @@ type request struct {
 	maxOutput    int64 // output tokens per choice that the client allows; 0 if unset
 	needs        needs
 	priorityTier bool                            // it asks for a tier with another price
+	ignored      []string                        // fields without effect, whatever the provider
 	maxInput     int64                           // upper bound of the input tokens
 	maxUnits     catalog.Units                   // upper bound of generated media
 	store        func(ctx context.Context) error // stores the output before it is charged; may be nil

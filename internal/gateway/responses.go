@@ -51,7 +51,10 @@ func (g *snapshot) routeResponse(c Call, in *responses.Request) (*request, []tar
 	if err != nil {
 		return nil, nil, err
 	}
-	return r, targets, cmp.Or(r.checkTier(targets), r.priceTools(in, targets), r.boundInput(in, targets))
+	if r.lacksTierPrice(targets) {
+		in.UseDefaultTier()
+	}
+	return r, targets, cmp.Or(r.priceTools(in, targets), r.boundInput(in, targets))
 }
 
 // tokenCounter counts the input tokens of a chat request. The simulator does.

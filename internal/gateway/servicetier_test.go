@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,7 +11,8 @@ import (
 	"turnpike/internal/providers"
 )
 
-func TestPriorityTierIsRejectedForPricedModels(t *testing.T) {
+// A tier whose price isn't known would cost the operator more than it is sold for.
+func TestPriorityTierBecomesTheDefaultForPricedModels(t *testing.T) {
 	t.Parallel()
 	base := newFixture(t, nil)
 	local := catalog.Supplier{Local: true, Models: []catalog.ListedModel{{ID: "small"}}}
@@ -17,27 +20,34 @@ func TestPriorityTierIsRejectedForPricedModels(t *testing.T) {
 		tier      string
 		env       accounts.Environment
 		suppliers []catalog.Supplier
-		code      string
+		want      string // the tier that the provider gets
 	}{
-		"priority":         {`"priority"`, accounts.Live, nil, "invalid_parameter"},
-		"in other case":    {`"Priority"`, accounts.Live, nil, "invalid_parameter"},
-		"in escapes":       {`"prior\u0069ty"`, accounts.Live, nil, "invalid_parameter"},
-		"with a test key":  {`"priority"`, accounts.Test, nil, "invalid_parameter"},
-		"with free models": {`"priority"`, accounts.Live, []catalog.Supplier{local}, ""},
-		"flex":             {`"flex"`, accounts.Live, nil, ""},
-		"default":          {`"default"`, accounts.Live, nil, ""},
-		"none":             {`null`, accounts.Live, nil, ""},
-		"not a string":     {`7`, accounts.Live, nil, ""},
+		"priority":         {`"priority"`, accounts.Live, nil, `"default"`},
+		"in other case":    {`"Priority"`, accounts.Live, nil, `"default"`},
+		"in escapes":       {`"prior\u0069ty"`, accounts.Live, nil, `"default"`},
+		"with a test key":  {`"priority"`, accounts.Test, nil, `"default"`},
+		"with free models": {`"priority"`, accounts.Live, []catalog.Supplier{local}, `"priority"`},
+		"flex":             {`"flex"`, accounts.Live, nil, `"flex"`},
+		"none":             {`null`, accounts.Live, nil, `null`},
+		"not a string":     {`7`, accounts.Live, nil, `7`},
 	} {
-		p := newFake("one", respond(10, 5))
+		var got string
+		p := newFake("one", func(ctx context.Context, req *providers.ChatRequest) (*providers.Response, error) {
+			got = string(req.Body)
+			return respond(10, 5)(ctx, req)
+		})
 		r := base.withProviders(t, []providers.Provider{p}, tt.suppliers...)
-		call := plainBody
+		body := strings.Replace(plainBody, `"messages"`, `"service_tier":`+tt.tier+`,"messages"`, 1)
 		if r.env = tt.env; tt.env == accounts.Test {
-			call = strings.Replace(call, "small", "gpt-4o-mini", 1)
+			body = strings.Replace(body, "small", "gpt-4o-mini", 1)
 		}
-		out := r.chat(strings.Replace(call, `"messages"`, `"service_tier":`+tt.tier+`,"messages"`, 1))
-		if out.code != tt.code || tt.code != "" && p.calls() > 0 {
-			t.Errorf("%s: got %q after %d calls, want %q (%v)", name, out.code, p.calls(), tt.code, out.err)
+		out := r.chat(body)
+		if out.err != nil || tt.env == accounts.Live && !strings.Contains(got, `"service_tier":`+tt.want+`,`) {
+			t.Errorf("%s: the provider got %s (%v)", name, got, out.err)
+			continue
+		}
+		if ignored := slices.Contains(out.Ignored, "service_tier"); ignored != (tt.want != tt.tier) {
+			t.Errorf("%s: the ignored fields are %v", name, out.Ignored)
 		}
 	}
 }

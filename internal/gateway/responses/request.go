@@ -291,6 +291,12 @@ func (r *Request) Routing() openai.Routing {
 // Body returns the client's body.
 func (r *Request) Body() []byte { return r.body }
 
+// UseDefaultTier replaces the service tier of the request.
+func (r *Request) UseDefaultTier() {
+	r.in.ServiceTier = new("default")
+	r.body = jsonbody.ReplaceMember(r.body, "service_tier", `"default"`)
+}
+
 // Translate translates the request to a chat completion, once. Errors name the field as in the request.
 func (r *Request) Translate() error {
 	if !r.translated {
