@@ -19,6 +19,8 @@ const (
 	ResponsesCreate       Scope = "responses:create"
 	MessagesCreate        Scope = "messages:create"
 	EmbeddingsCreate      Scope = "embeddings:create"
+	ModerationsCreate     Scope = "moderations:create"
+	RerankCreate          Scope = "rerank:create"
 	ImagesCreate          Scope = "images:create"
 	ImagesRead            Scope = "images:read"
 	VideosCreate          Scope = "videos:create"
@@ -55,7 +57,7 @@ const (
 const wildcard = "*"
 
 var registry = []Scope{
-	ModelsRead, ChatCompletionsCreate, ResponsesCreate, MessagesCreate, EmbeddingsCreate, ImagesCreate, ImagesRead,
+	ModelsRead, ChatCompletionsCreate, ResponsesCreate, MessagesCreate, EmbeddingsCreate, ModerationsCreate, RerankCreate, ImagesCreate, ImagesRead,
 	VideosCreate, VideosRead, VoiceCreate, VoiceRead, TranscriptionsCreate, FilesCreate, FilesRead, BatchesCreate, BatchesRead, AgentRunsCreate, AgentRunsRead, AgentRunsApprove,
 	WebhooksRead, WebhooksWrite, EventsRead, EventsReplay, ScopedTokensCreate, KeysRead, KeysWrite,
 	ProjectsRead, ProjectsWrite, UsageRead, AuditRead, BillingRead, BillingWrite,
@@ -63,7 +65,7 @@ var registry = []Scope{
 }
 
 // delegable are the scopes that a scoped token may have.
-var delegable = grantOf(ModelsRead, ChatCompletionsCreate, ResponsesCreate, MessagesCreate, EmbeddingsCreate, ImagesCreate, ImagesRead,
+var delegable = grantOf(ModelsRead, ChatCompletionsCreate, ResponsesCreate, MessagesCreate, EmbeddingsCreate, ModerationsCreate, RerankCreate, ImagesCreate, ImagesRead,
 	VideosCreate, VideosRead, VoiceCreate, VoiceRead, TranscriptionsCreate, AgentRunsCreate, AgentRunsRead)
 
 // Scopes returns every scope.

@@ -50,6 +50,17 @@ func translateAzure(r *http.Request) *http.Request {
 	return out
 }
 
+// translateCohere returns a request of Cohere's current clients as the same request under /v1.
+func translateCohere(r *http.Request) *http.Request {
+	if r.URL.Path != "/v2/rerank" {
+		return r
+	}
+	out, u := r.Clone(r.Context()), *r.URL
+	u.Path, u.RawPath = "/v1/rerank", ""
+	out.URL = &u
+	return out
+}
+
 // withDeployment sets the model of a body to the deployment of the path, which decides at Azure.
 func (c *Call) withDeployment(body []byte) []byte {
 	a := azureOf(c.R)

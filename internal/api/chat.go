@@ -30,7 +30,8 @@ func createCompletion(c *Call) error {
 	return c.serveModel(body, func(call gateway.Call) (*gateway.Response, error) { return c.s.Gateway.Completions(c.Context(), call) }, c.stream)
 }
 
-// serveModel makes a model call and sends its response, which may be a stream.
+// serveModel makes a model call and sends its response. stream sends one that is a stream; it is nil
+// if none can be.
 func (c *Call) serveModel(body []byte, ask func(gateway.Call) (*gateway.Response, error), stream func(*gateway.Stream, *eventWriter) error) error {
 	out := &eventWriter{c: c, batch: true}
 	call := c.modelCall(body)
@@ -56,12 +57,23 @@ func createEmbeddings(c *Call) error {
 	if err != nil {
 		return err
 	}
-	response, err := c.s.Gateway.Embeddings(c.Context(), c.modelCall(body))
+	return c.serveModel(body, func(call gateway.Call) (*gateway.Response, error) { return c.s.Gateway.Embeddings(c.Context(), call) }, nil)
+}
+
+func createModeration(c *Call) error {
+	body, err := c.readModelBody()
 	if err != nil {
 		return err
 	}
-	c.sendModelResponse(response, response.Body)
-	return nil
+	return c.serveModel(body, func(call gateway.Call) (*gateway.Response, error) { return c.s.Gateway.Moderate(c.Context(), call) }, nil)
+}
+
+func createRerank(c *Call) error {
+	body, err := c.readModelBody()
+	if err != nil {
+		return err
+	}
+	return c.serveModel(body, func(call gateway.Call) (*gateway.Response, error) { return c.s.Gateway.Rerank(c.Context(), call) }, nil)
 }
 
 func (c *Call) nameModel(r *gateway.Response) {

@@ -21,7 +21,7 @@ type modelObject struct {
 }
 
 // modelPricing is in credits: per million tokens, or for media per image, second of
-// audio or video, and character of speech.
+// audio or video, character of speech, and search.
 type modelPricing struct {
 	Input       credits.Micro `json:"input_per_million"`
 	Output      credits.Micro `json:"output_per_million"`
@@ -31,6 +31,7 @@ type modelPricing struct {
 	PerImage     credits.Micro `json:"per_image,omitzero"`
 	PerSecond    credits.Micro `json:"per_second,omitzero"`
 	PerCharacter credits.Micro `json:"per_character,omitzero"`
+	PerSearch    credits.Micro `json:"per_search,omitzero"`
 
 	PerToolCall map[string]credits.Micro `json:"per_tool_call,omitempty"` // of tools that run at the provider
 }
@@ -39,7 +40,7 @@ func (c *Call) model(m *catalog.Model) *modelObject {
 	o := &modelObject{ID: m.ID, Object: "model", Created: c.s.Gateway.CatalogDate().Unix(), OwnedBy: m.Provider, Kind: orNil(string(m.Kind)),
 		ContextWindow: orNil(m.ContextWindow), MaxOutputTokens: orNil(m.MaxOutputTokens), Modalities: m.Modalities, Capabilities: m.Capabilities.Names()}
 	if m.Priced {
-		o.Pricing = &modelPricing{m.Price.Input, m.Price.Output, m.Price.CachedInput, m.Price.CacheWrite, m.Price.PerImage, m.Price.PerSecond, m.Price.PerCharacter, m.Price.Tools.Named()}
+		o.Pricing = &modelPricing{m.Price.Input, m.Price.Output, m.Price.CachedInput, m.Price.CacheWrite, m.Price.PerImage, m.Price.PerSecond, m.Price.PerCharacter, m.Price.PerSearch, m.Price.Tools.Named()}
 	}
 	return o
 }

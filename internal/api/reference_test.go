@@ -39,7 +39,7 @@ var publicPaths = []string{"GET /healthz", "GET /readyz", "GET /openapi.json", "
 
 // modelCalls are not remembered under an Idempotency-Key.
 var modelCalls = []string{"POST /v1/chat/completions", "POST /v1/completions", "POST /v1/responses", "POST /v1/responses/input_tokens", "POST /v1/messages",
-	"POST /v1/messages/count_tokens", "POST /v1/embeddings",
+	"POST /v1/messages/count_tokens", "POST /v1/embeddings", "POST /v1/moderations", "POST /v1/rerank",
 	"POST /v1/images/generations", "POST /v1/images/edits", "POST /v1/audio/speech", "POST /v1/audio/transcriptions", "POST /v1/audio/translations"}
 
 // referenceServer serves what needs neither a store nor a key.

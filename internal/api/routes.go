@@ -39,6 +39,8 @@ func modelRoutes() []Route {
 		{"POST", "/v1/messages", access.MessagesCreate, createMessage},
 		{"POST", "/v1/messages/count_tokens", access.MessagesCreate, countMessageTokens},
 		{"POST", "/v1/embeddings", access.EmbeddingsCreate, createEmbeddings},
+		{"POST", "/v1/moderations", access.ModerationsCreate, createModeration},
+		{"POST", "/v1/rerank", access.RerankCreate, createRerank},
 		{"POST", "/v1/images/generations", access.ImagesCreate, createImage},
 		{"POST", "/v1/images/edits", access.ImagesCreate, editImage},
 		{"POST", "/v1/images/batches", access.ImagesCreate, createJobOf((*media.Service).DraftImages)},

@@ -132,7 +132,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serve(w, r, Route{handle: (*Call).notFound}, kindOf(r.Method))
 		return
 	}
-	s.mux.ServeHTTP(w, translateAzure(r))
+	s.mux.ServeHTTP(w, translateCohere(translateAzure(r)))
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, rt Route, kind requestKind) {

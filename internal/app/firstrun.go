@@ -30,7 +30,7 @@ type FirstRun struct {
 // firstRunScopes returns the scopes for trying Turnpike. The key is printed and
 // stored in a file, so it can't manage keys or credits or read logs.
 func firstRunScopes() []string {
-	return web.Map([]access.Scope{access.ModelsRead, access.ChatCompletionsCreate, access.ResponsesCreate, access.MessagesCreate, access.EmbeddingsCreate,
+	return web.Map([]access.Scope{access.ModelsRead, access.ChatCompletionsCreate, access.ResponsesCreate, access.MessagesCreate, access.EmbeddingsCreate, access.ModerationsCreate, access.RerankCreate,
 		access.ImagesCreate, access.ImagesRead, access.VideosCreate, access.VideosRead, access.VoiceCreate, access.VoiceRead, access.TranscriptionsCreate, access.FilesCreate, access.FilesRead, access.BatchesCreate, access.BatchesRead,
 		access.AgentRunsCreate, access.AgentRunsRead, access.AgentRunsApprove, access.WebhooksRead, access.WebhooksWrite,
 		access.EventsRead, access.EventsReplay, access.ScopedTokensCreate}, func(s access.Scope) string { return string(s) })

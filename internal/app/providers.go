@@ -47,7 +47,7 @@ func listPrice(p *config.ModelPrice) *catalog.ListPrice {
 		return nil
 	}
 	return &catalog.ListPrice{Input: p.Input.Rat(), Output: p.Output.Rat(), CachedInput: p.CachedInput.Rat(), CacheWrite: p.CacheWrite.Rat(),
-		PerImage: p.PerImage.Rat(), PerSecond: p.PerSecond.Rat(), PerCharacter: p.PerCharacter.Rat()}
+		PerImage: p.PerImage.Rat(), PerSecond: p.PerSecond.Rat(), PerCharacter: p.PerCharacter.Rat(), PerSearch: p.PerSearch.Rat()}
 }
 
 func toolPrices(p *config.ToolPrices) (out catalog.ToolListPrices) {

@@ -29,6 +29,8 @@ const (
 	Video         Kind = "video"
 	Speech        Kind = "speech"
 	Transcription Kind = "transcription" // of speech
+	Moderation    Kind = "moderation"
+	Rerank        Kind = "rerank" // the relevance of documents to a query
 )
 
 // Model describes a model.
@@ -170,7 +172,8 @@ func generatesAudio(kind Kind, id string) bool { return kind == Chat && strings.
 // requiredPrices names what covers requires.
 var requiredPrices = map[Kind]string{"": "input and output", Chat: "input and output alone", Embedding: "input", Image: "per_image, or input and output",
 	Video: "per_second", Speech: "per_character, per_second, or input and output",
-	Transcription: "per_second, or input and output"}
+	Transcription: "per_second, or input and output", Moderation: "input",
+	Rerank: "per_search or input"}
 
 // covers reports whether a price has everything that a kind of model charges for. A model of
 // unknown kind is charged by token. A chat model that charges per image has no usable price,
@@ -181,8 +184,10 @@ func (l ListPrice) covers(kind Kind) bool {
 		return l.Input != nil || l.Output != nil
 	case Chat:
 		return l.Input != nil && l.Output != nil && (l.PerImage == nil || l.PerImage.Sign() == 0)
-	case Embedding:
+	case Embedding, Moderation:
 		return l.Input != nil
+	case Rerank:
+		return l.PerSearch != nil || l.Input != nil
 	case Image:
 		return l.PerImage != nil || l.Input != nil && l.Output != nil
 	case Video:

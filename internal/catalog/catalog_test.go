@@ -32,7 +32,7 @@ func TestTableIsComplete(t *testing.T) {
 			t.Errorf("%s: the highest input rate is below the input rate", m.ID)
 		}
 	}
-	want := map[catalog.Kind]int{catalog.Chat: 369, catalog.Embedding: 38, catalog.Image: 22, catalog.Video: 9, catalog.Speech: 9, catalog.Transcription: 8}
+	want := map[catalog.Kind]int{catalog.Chat: 369, catalog.Embedding: 38, catalog.Image: 22, catalog.Video: 9, catalog.Speech: 9, catalog.Transcription: 8, catalog.Moderation: 2, catalog.Rerank: 3}
 	for kind, n := range want {
 		if count[kind] != n {
 			t.Errorf("%d models of kind %q, want %d", count[kind], kind, n)

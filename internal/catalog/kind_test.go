@@ -13,12 +13,13 @@ func TestPriceMustMatchTheKind(t *testing.T) {
 	t.Parallel()
 	cent := big.NewRat(1, 100)
 	tokens, image, second, character := catalog.ListPrice{Input: cent, Output: cent}, catalog.ListPrice{PerImage: cent}, catalog.ListPrice{PerSecond: cent}, catalog.ListPrice{PerCharacter: cent}
+	search := catalog.ListPrice{PerSearch: cent}
 	sold := map[catalog.Kind][]*catalog.ListPrice{
-		"": {&tokens}, catalog.Chat: {&tokens}, catalog.Embedding: {&tokens}, catalog.Image: {&tokens, &image},
+		"": {&tokens}, catalog.Chat: {&tokens}, catalog.Embedding: {&tokens}, catalog.Moderation: {&tokens}, catalog.Rerank: {&tokens, &search}, catalog.Image: {&tokens, &image},
 		catalog.Video: {&second}, catalog.Speech: {&tokens, &second, &character},
 	}
 	for kind, right := range sold {
-		for _, price := range []*catalog.ListPrice{&tokens, &image, &second, &character} {
+		for _, price := range []*catalog.ListPrice{&tokens, &image, &second, &character, &search} {
 			want := slices.Contains(right, price)
 			_, err := catalog.Load(catalog.Terms{Suppliers: []catalog.Supplier{{Name: "box", Models: []catalog.ListedModel{{ID: "m", Kind: kind, Price: price}}}}})
 			if (err == nil) != want {
@@ -32,7 +33,7 @@ func TestPriceMustMatchTheKind(t *testing.T) {
 		}
 	}
 	// One default may be there for all that a provider makes.
-	all := catalog.ListPrice{Input: cent, Output: cent, PerImage: cent, PerSecond: cent, PerCharacter: cent}
+	all := catalog.ListPrice{Input: cent, Output: cent, PerImage: cent, PerSecond: cent, PerCharacter: cent, PerSearch: cent}
 	for kind := range sold {
 		c := load(t, catalog.Terms{Suppliers: []catalog.Supplier{{Name: "box", Default: &all, Models: []catalog.ListedModel{{ID: "m", Kind: kind}}}}})
 		if !c.Offer("box", "m").Priced {

@@ -8,8 +8,8 @@ import (
 
 const perMillion = 1_000_000
 
-// Price is the price of a model: per million tokens of each kind, per image, per second and per
-// character.
+// Price is the price of a model: per million tokens of each kind, per image, per second, per
+// character and per search.
 type Price struct {
 	Input       credits.Micro
 	Output      credits.Micro
@@ -19,6 +19,7 @@ type Price struct {
 	PerImage     credits.Micro
 	PerSecond    credits.Micro
 	PerCharacter credits.Micro
+	PerSearch    credits.Micro // of documents by a rerank model
 
 	Tools ToolPrices // per call, in addition to all others
 }
@@ -107,6 +108,7 @@ type Units struct {
 	Images       int64
 	Characters   int64 // of speech
 	Milliseconds int64 // of audio or video
+	Searches     int64 // of documents by a rerank model
 	ToolCalls    ToolCalls
 }
 
@@ -132,6 +134,8 @@ func (m *Model) Cost(u Units) credits.Micro {
 	case m.Kind == Speech:
 		sum.add(u.Input, p.Input)
 		sum.add(max(u.Output, u.Milliseconds*SpeechTokensPerSecond/1000), p.Output)
+	case m.Kind == Rerank && p.PerSearch > 0:
+		sum.add(u.Searches*perMillion, p.PerSearch)
 	default:
 		sum.addTokens(u.Tokens, p)
 	}
@@ -146,7 +150,7 @@ const maxUnits = 1 << 40
 
 func (u Units) clamped() Units {
 	u.Tokens = u.Tokens.clamped()
-	for _, n := range []*int64{&u.Images, &u.Characters, &u.Milliseconds} {
+	for _, n := range []*int64{&u.Images, &u.Characters, &u.Milliseconds, &u.Searches} {
 		*n = min(max(*n, 0), maxUnits)
 	}
 	for i, n := range u.ToolCalls {
@@ -166,6 +170,8 @@ func (m *Model) TypicalCost() credits.Micro {
 		return m.Cost(Units{Tokens: Tokens{Input: 250}, Characters: 1_000, Milliseconds: 65_000})
 	case Transcription:
 		return m.Cost(Units{Tokens: Tokens{Input: 600, Output: 200}, Milliseconds: 60_000})
+	case Rerank:
+		return m.Cost(Units{Tokens: Tokens{Input: 10_000}, Searches: 1})
 	}
 	return m.Price.Input + m.Price.Output
 }

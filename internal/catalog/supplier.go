@@ -178,8 +178,8 @@ func (c *Catalog) listedOffer(st *supplierModels, l ListedModel, fallback *Price
 	}
 	switch {
 	case l.Price != nil:
-		if o.Kind == "" && (l.Price.PerImage != nil || l.Price.PerSecond != nil || l.Price.PerCharacter != nil) {
-			return nil, errors.New("set its kind: a price per image, second or character needs it, and the table does not know the model")
+		if o.Kind == "" && (l.Price.PerImage != nil || l.Price.PerSecond != nil || l.Price.PerCharacter != nil || l.Price.PerSearch != nil) {
+			return nil, errors.New("set its kind: a price per image, second, character or search needs it, and the table does not know the model")
 		}
 		if !l.Price.covers(o.Kind) { // else it would be free
 			return nil, fmt.Errorf("a %s model needs a price for %s", o.Kind, requiredPrices[o.Kind])

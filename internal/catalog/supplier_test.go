@@ -79,7 +79,7 @@ func TestOffersOfASupplier(t *testing.T) {
 	for supplier, want := range map[string]struct {
 		models  int
 		anyName bool
-	}{"openai": {129, false}, "azure": {4, false}, "house": {0, false}, "ollama": {0, true}, "defaulted-openai": {129, true}, "local-openai": {2, false}, "mistral": {0, true}, "unknown": {0, false}} {
+	}{"openai": {131, false}, "azure": {4, false}, "house": {0, false}, "ollama": {0, true}, "defaulted-openai": {131, true}, "local-openai": {2, false}, "mistral": {0, true}, "unknown": {0, false}} {
 		offers := c.Offers(supplier)
 		if len(offers) != want.models || c.OffersAny(supplier) != want.anyName {
 			t.Errorf("%s: %d models, any: %t", supplier, len(offers), c.OffersAny(supplier))

@@ -23,6 +23,7 @@ type Terms struct {
 type ListPrice struct {
 	Input, Output, CachedInput, CacheWrite *big.Rat
 	PerImage, PerSecond, PerCharacter      *big.Rat
+	PerSearch                              *big.Rat
 }
 
 var defaultCreditUSD = big.NewRat(1, 1000)
@@ -73,7 +74,7 @@ func (r rate) price(l ListPrice) (Price, error) {
 		into *credits.Micro
 	}{
 		{l.Input, &p.Input}, {l.Output, &p.Output}, {l.CachedInput, &p.CachedInput}, {l.CacheWrite, &p.CacheWrite},
-		{l.PerImage, &p.PerImage}, {l.PerSecond, &p.PerSecond}, {l.PerCharacter, &p.PerCharacter},
+		{l.PerImage, &p.PerImage}, {l.PerSecond, &p.PerSecond}, {l.PerCharacter, &p.PerCharacter}, {l.PerSearch, &p.PerSearch},
 	} {
 		var err error
 		if *f.into, err = r.micro(f.usd); err != nil {
@@ -90,7 +91,7 @@ func listPrice(usd table.USD) (ListPrice, error) {
 		into **big.Rat
 	}{
 		{usd.Input, &l.Input}, {usd.Output, &l.Output}, {usd.CachedInput, &l.CachedInput}, {usd.CacheWrite, &l.CacheWrite},
-		{usd.PerImage, &l.PerImage}, {usd.PerSecond, &l.PerSecond}, {usd.PerCharacter, &l.PerCharacter},
+		{usd.PerImage, &l.PerImage}, {usd.PerSecond, &l.PerSecond}, {usd.PerCharacter, &l.PerCharacter}, {usd.PerSearch, &l.PerSearch},
 	} {
 		if f.text == "" {
 			continue
@@ -135,6 +136,9 @@ func (l ListPrice) String() string {
 			b.WriteString(usd.RatString())
 		}
 		b.WriteByte(';')
+	}
+	if l.PerSearch != nil { // newer than the others, whose hashes must stay
+		b.WriteString(l.PerSearch.RatString())
 	}
 	return b.String()
 }

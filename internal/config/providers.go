@@ -44,7 +44,7 @@ type ProviderModel struct {
 }
 
 // ModelPrice is in US dollars: per million tokens, image, second of audio or
-// video, or character of speech.
+// video, character of speech, or search of a rerank model.
 type ModelPrice struct {
 	Input       Decimal `key:"input"`
 	Output      Decimal `key:"output"`
@@ -54,6 +54,7 @@ type ModelPrice struct {
 	PerImage     Decimal `key:"per_image"`
 	PerSecond    Decimal `key:"per_second"`
 	PerCharacter Decimal `key:"per_character"`
+	PerSearch    Decimal `key:"per_search"`
 }
 
 // ToolPrices are the prices of tools that the provider runs, in US dollars per call. Code interpreters

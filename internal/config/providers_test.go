@@ -183,7 +183,7 @@ func TestUnknownOrInvalidKeysAreReported(t *testing.T) {
 		"price":              {"providers: [{default_price: {input: -1}}]", `providers[0].default_price.input: "-1" is not a decimal number; expected such as 12 or 0.15`},
 		"price in exponents": {"providers: [{default_price: {input: 1e-7}}]", `"1e-7" is not a decimal number`},
 		"price too fine":     {"providers: [{default_price: {input: 0.0000000001}}]", "is not a decimal number"},
-		"price as a word":    {"providers: [{default_price: free}]", "providers[0].default_price: expected input, output, cached_input, cache_write, per_image, per_second, per_character"},
+		"price as a word":    {"providers: [{default_price: free}]", "providers[0].default_price: expected input, output, cached_input, cache_write, per_image, per_second, per_character, per_search"},
 		"tag":                {"providers: [{name: !x y}]", "providers[0].name: has a YAML tag"},
 		"merge key":          {"providers: [{<<: {name: x}}]", "providers[0].a key: is not known here"},
 		"secret as a key":    {"providers: [{api_key, " + sentinel + "/+: x}]", "providers[0].a key: is not known here"},

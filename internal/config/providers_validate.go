@@ -25,7 +25,7 @@ var ownHeaders = []string{"Host", "Connection", "Content-Length", "Content-Type"
 // capabilityNames are the capabilities in the catalog.
 var capabilityNames = []string{"vision", "tools", "json_schema", "reasoning", "audio_input", "prompt_caching"}
 
-var modelKinds = []string{"chat", "embedding", "image", "video", "speech", "transcription"}
+var modelKinds = []string{"chat", "embedding", "image", "video", "speech", "transcription", "moderation", "rerank"}
 
 func providerProblems(providers []Provider) Problems {
 	var all Problems
@@ -145,14 +145,14 @@ func reserved(model string) bool {
 }
 
 // check requires input and output prices, or a media price: a forgotten price
-// would make the model free. Embeddings have no output.
+// would make the model free. Some kinds have no output.
 func (p *ModelPrice) check(f *faults, key, kind string) {
-	if p == nil || p.PerImage != "" || p.PerSecond != "" || p.PerCharacter != "" {
+	if p == nil || p.PerImage != "" || p.PerSecond != "" || p.PerCharacter != "" || p.PerSearch != "" {
 		return
 	}
 	const expected = "is missing; expected US dollars per million tokens, such as 0.15, or 0"
 	f.addIf(p.Input == "", key+".input", expected)
-	f.addIf(p.Output == "" && kind != "embedding", key+".output", expected)
+	f.addIf(p.Output == "" && !slices.Contains([]string{"embedding", "moderation", "rerank"}, kind), key+".output", expected)
 }
 
 func routeProblems(routes []Route) Problems {

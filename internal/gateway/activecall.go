@@ -95,7 +95,7 @@ func (a *activeCall) settle(u providers.Usage, source string) (charged credits.M
 
 func (a *activeCall) settleResponse(resp *providers.Response) credits.Micro {
 	a.target.health.recordSuccess(a.attemptStarted)
-	u, source := a.withAudio(a.target.withImageTokens(resp.Usage)), audit.UsageProvider
+	u, source := a.withSearches(a.withAudio(a.target.withImageTokens(resp.Usage))), audit.UsageProvider
 	if u.InputTokens <= 0 || u.Estimated { // every call has input
 		source = audit.UsageEstimated
 	}
@@ -201,7 +201,7 @@ func (t target) withImageTokens(u providers.Usage) providers.Usage {
 
 // Observation describes a finished model call for telemetry. It holds no secrets and no content.
 type Observation struct {
-	Operation      string // "chat", "embeddings", "image" or "speech"
+	Operation      string // such as "chat" or "embeddings"
 	Environment    string
 	Provider       string
 	Requested      string // the model as the client named it

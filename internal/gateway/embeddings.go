@@ -18,14 +18,19 @@ func (g *Gateway) Embeddings(ctx context.Context, c Call) (*Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	return g.forward(ctx, c, r, catalog.Embedding, func(ctx context.Context, t target, _ int64) (*providers.Response, error) {
+		return t.provider.(embedder).Embeddings(ctx, t.offer.Upstream, r.body)
+	})
+}
+
+// forward makes a call to a model of a kind.
+func (g *Gateway) forward(ctx context.Context, c Call, r *request, kind catalog.Kind, send sendFunc) (*Response, error) {
 	s := g.current.Load()
-	targets, err := s.route(c.Principal.Environment, r.models, catalog.Embedding, r)
+	targets, err := s.route(c.Principal.Environment, r.models, kind, r)
 	if err != nil {
 		return nil, err
 	}
-	return s.run(ctx, c, r, targets, func(ctx context.Context, t target, _ int64) (*providers.Response, error) {
-		return t.provider.(embedder).Embeddings(ctx, t.offer.Upstream, r.body)
-	})
+	return s.run(ctx, c, r, targets, send)
 }
 
 type embeddingFields struct {

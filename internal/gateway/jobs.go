@@ -16,7 +16,7 @@ import (
 
 // kindLabels name in messages what models of a kind generate.
 var kindLabels = map[catalog.Kind]string{catalog.Chat: "chat", catalog.Embedding: "embedding", catalog.Image: "image", catalog.Speech: "speech", catalog.Video: "video",
-	catalog.Transcription: "transcription"}
+	catalog.Transcription: "transcription", catalog.Moderation: "moderation", catalog.Rerank: "rerank"}
 
 func supportsKind(p providers.Provider, kind catalog.Kind) (ok bool) {
 	switch kind {
@@ -32,13 +32,17 @@ func supportsKind(p providers.Provider, kind catalog.Kind) (ok bool) {
 		_, ok = p.(providers.VideoGenerator)
 	case catalog.Transcription:
 		_, ok = p.(providers.Transcriber)
+	case catalog.Moderation:
+		_, ok = p.(providers.Moderator)
+	case catalog.Rerank:
+		_, ok = p.(providers.Reranker)
 	}
 	return ok
 }
 
 func unitsOf(u providers.Usage) catalog.Units {
 	return catalog.Units{Tokens: catalog.Tokens{Input: u.InputTokens, Output: u.OutputTokens, CachedInput: u.CachedInput, CacheWrite: u.CacheWrite, HourWrite: u.HourWrite},
-		Images: u.Images, Characters: u.Characters, Milliseconds: u.Milliseconds, ToolCalls: u.ToolCalls}
+		Images: u.Images, Characters: u.Characters, Milliseconds: u.Milliseconds, Searches: u.Searches, ToolCalls: u.ToolCalls}
 }
 
 // maxUnitCost returns what units can cost at a target, at its highest rates.

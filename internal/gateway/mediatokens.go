@@ -43,11 +43,17 @@ func mediaTokens(body []byte, n *needs) (tokens int64) {
 		if json.Unmarshal(text, &message) != nil || message.Content.Kind() != '[' || json.Unmarshal(message.Content, &parts) != nil {
 			continue
 		}
-		for _, text := range parts {
-			var p contentPart
-			if text.Kind() == '{' && json.Unmarshal(text, &p) == nil {
-				tokens += p.tokens(n)
-			}
+		tokens += partTokens(parts, n)
+	}
+	return tokens
+}
+
+// partTokens is mediaTokens for the parts of a content.
+func partTokens(parts []jsontext.Value, n *needs) (tokens int64) {
+	for _, text := range parts {
+		var p contentPart
+		if text.Kind() == '{' && json.Unmarshal(text, &p) == nil {
+			tokens += p.tokens(n)
 		}
 	}
 	return tokens

@@ -12,6 +12,8 @@ import (
 func TestReadFieldsAreRegistered(t *testing.T) {
 	t.Parallel()
 	jsonbodytest.WantRegistered[embeddingFields](t, providers.EmbeddingNames)
+	jsonbodytest.WantRegistered[moderationFields](t, providers.ModerationNames)
+	jsonbodytest.WantRegistered[rerankFields](t, providers.RerankNames)
 	jsonbodytest.WantRegistered[imageFields](t, providers.ImageNames)
 	jsonbodytest.WantRegistered[speechFields](t, providers.SpeechNames)
 	jsonbodytest.WantRegistered[struct {

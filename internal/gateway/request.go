@@ -34,6 +34,7 @@ type request struct {
 	asEvents     bool                            // speech is sent in events
 	hosted       *hostedTools                    // nil if no tool has a price
 	audio        *audioInput                     // of a transcription; nil otherwise
+	searches     int64                           // the usual number that a rerank model counts; 0 for other kinds
 }
 
 type needs struct{ tools, vision, audio, schema bool }

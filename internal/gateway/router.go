@@ -353,7 +353,7 @@ func (g *snapshot) callableIDs(env accounts.Environment, kinds ...catalog.Kind) 
 	return slices.Compact(out)
 }
 
-var callableKinds = []catalog.Kind{catalog.Chat, catalog.Embedding, catalog.Image, catalog.Speech, catalog.Video, catalog.Transcription}
+var callableKinds = []catalog.Kind{catalog.Chat, catalog.Embedding, catalog.Image, catalog.Speech, catalog.Video, catalog.Transcription, catalog.Moderation, catalog.Rerank}
 
 // Models returns the models that the principal can call, sorted by ID.
 func (g *Gateway) Models(p *access.Principal) []*catalog.Model {

@@ -14,6 +14,10 @@ var (
 
 	EmbeddingNames = jsonbody.NewNames("model models input dimensions encoding_format", nil)
 
+	ModerationNames = jsonbody.NewNames("model models", jsonbody.Names{"input": openai.ChatNames["messages"]["content"]})
+
+	RerankNames = jsonbody.NewNames("model models query top_n return_documents", jsonbody.Names{"documents": jsonbody.NewNames("text", nil)})
+
 	// ImageNames are also the fields of a multipart form.
 	ImageNames = jsonbody.NewNames(`model models prompt n size stream response_format output_format output_compression partial_images quality background
 		image image[] mask`, nil)

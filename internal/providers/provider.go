@@ -29,6 +29,16 @@ type Completer interface {
 	Complete(ctx context.Context, req *ChatRequest) (*Response, error)
 }
 
+// Moderator classifies texts and images as harmful or not, in OpenAI's format.
+type Moderator interface {
+	Moderate(ctx context.Context, model string, body []byte) (*Response, error)
+}
+
+// Reranker orders documents by their relevance to a query, in the format of Cohere and Jina.
+type Reranker interface {
+	Rerank(ctx context.Context, model string, body []byte) (*Response, error)
+}
+
 // ChatRequest is a chat request for a provider.
 type ChatRequest struct {
 	Model  string // the provider's name for the model, or a deployment's
@@ -85,6 +95,7 @@ type Usage struct {
 	Images       int64
 	Characters   int64 // turned into speech
 	Milliseconds int64 // of video or audio
+	Searches     int64 // of documents
 
 	ToolCalls catalog.ToolCalls // of tools that the provider ran
 }

@@ -30,6 +30,8 @@ providers:
     models:
       - {id: small, upstream: small-1, price: {input: 1, output: 1}}
       - {id: embed, upstream: embed-1, kind: embedding, price: {input: 1}}
+      - {id: guard, upstream: guard-1, kind: moderation, price: {input: 1}}
+      - {id: rank, upstream: rank-1, kind: rerank, price: {per_search: 0.001}}
       - {id: paint, upstream: paint-1, kind: image, price: {per_image: 0.01}}
       - {id: say, upstream: say-1, kind: speech, price: {per_character: 0.001}}
       - {id: hear, upstream: hear-1, kind: transcription, price: {per_second: 0.001}}
@@ -147,6 +149,8 @@ var endpoints = []endpoint{
 	{"/v1/chat/completions", `{"model":"small","messages":[{"role":"user","content":"Hi"}],"n":2,"max_tokens":50`, providers.ChatNames, order{Model: "small-1", N: 2, MaxTokens: 50}, false},
 	{"/v1/completions", `{"model":"small","prompt":"Hi","n":2,"max_tokens":50`, openai.CompletionNames, order{Model: "small-1", N: 2, MaxTokens: 50}, false},
 	{"/v1/embeddings", `{"model":"embed","input":"Hi"`, providers.EmbeddingNames, order{Model: "embed-1"}, false},
+	{"/v1/moderations", `{"model":"guard","input":"Hi"`, providers.ModerationNames, order{Model: "guard-1"}, false},
+	{"/v1/rerank", `{"model":"rank","query":"Hi","documents":["a"]`, providers.RerankNames, order{Model: "rank-1"}, false},
 	{"/v1/images/generations", `{"model":"paint","prompt":"A dog","n":2,"size":"256x256"`, providers.ImageNames, order{Model: "paint-1", N: 2, Size: "256x256"}, false},
 	{"/v1/audio/speech", `{"model":"say","input":"Hi","voice":"alloy"`, providers.SpeechNames, order{Model: "say-1"}, false},
 	{"/v1/responses", `{"model":"small","input":"Hi","max_output_tokens":50`, responseNames, order{Model: "small-1"}, false},
@@ -340,7 +344,7 @@ func variants(names jsonbody.Names) (all []variant) {
 	return all
 }
 
-var lists = map[string]bool{"messages": true, "content": true, "tool_calls": true, "tools": true, "input": true}
+var lists = map[string]bool{"messages": true, "content": true, "tool_calls": true, "tools": true, "input": true, "documents": true}
 
 // sampleOf is a value that a provider would take.
 func sampleOf(name string) string {

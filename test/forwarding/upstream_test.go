@@ -71,6 +71,8 @@ func (u *upstream) serve(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `{"id":"c","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"Yes."},"finish_reason":"stop"}],`+usage+`}`)
 	case strings.HasSuffix(o.path, "/embeddings"):
 		fmt.Fprint(w, `{"object":"list","data":[{"object":"embedding","index":0,"embedding":[1]}],`+usage+`}`)
+	case strings.HasSuffix(o.path, "/moderations"), strings.HasSuffix(o.path, "/rerank"):
+		fmt.Fprint(w, `{"id":"m","model":"m","results":[]}`)
 	case strings.Contains(o.path, "/images/"):
 		fmt.Fprint(w, `{"created":1,"data":[{"b64_json":"`+pixel+`"}]}`)
 	case strings.HasSuffix(o.path, "/audio/transcriptions"):

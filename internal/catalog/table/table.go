@@ -28,4 +28,5 @@ type USD struct {
 	PerImage     string `json:"per_image,omitempty"`
 	PerSecond    string `json:"per_second,omitempty"`
 	PerCharacter string `json:"per_character,omitempty"`
+	PerSearch    string `json:"per_search,omitempty"`
 }

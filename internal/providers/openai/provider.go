@@ -55,6 +55,8 @@ var (
 	_ providers.Responder       = (*Provider)(nil)
 	_ providers.Completer       = (*Provider)(nil)
 	_ providers.Transcriber     = (*Provider)(nil)
+	_ providers.Moderator       = (*Provider)(nil)
+	_ providers.Reranker        = (*Provider)(nil)
 )
 
 // dialect is how a server differs from OpenAI's.
@@ -143,15 +145,29 @@ func (p *Provider) complete(ctx context.Context, req *providers.ChatRequest, pat
 
 // Embeddings makes an embeddings request. The usage may be zero, as with Chat.
 func (p *Provider) Embeddings(ctx context.Context, model string, body []byte) (*providers.Response, error) {
-	body, err := embeddingsBody(model, body)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := p.post(ctx, model, "/embeddings", body)
+	resp, err := p.forward(ctx, model, "/embeddings", body)
 	if err != nil {
 		return nil, err
 	}
 	return p.readResponse(resp, "data")
+}
+
+// Moderate makes a moderations request. OpenAI reports no usage.
+func (p *Provider) Moderate(ctx context.Context, model string, body []byte) (*providers.Response, error) {
+	resp, err := p.forward(ctx, model, "/moderations", body)
+	if err != nil {
+		return nil, err
+	}
+	return p.readResponse(resp, "results")
+}
+
+// forward sends the client's body with the provider's name of the model.
+func (p *Provider) forward(ctx context.Context, model, path string, body []byte) (*http.Response, error) {
+	var o object
+	if err := o.parseBody(body, model); err != nil {
+		return nil, err
+	}
+	return p.post(ctx, model, path, o.bytes())
 }
 
 func (p *Provider) post(ctx context.Context, model, path string, body []byte) (*http.Response, error) {

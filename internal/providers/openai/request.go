@@ -27,14 +27,6 @@ func (d dialect) chatBody(req *providers.ChatRequest) ([]byte, error) {
 	return o.bytes(), nil
 }
 
-func embeddingsBody(model string, body []byte) ([]byte, error) {
-	var o object
-	if err := o.parseBody(body, model); err != nil {
-		return nil, err
-	}
-	return o.bytes(), nil
-}
-
 // parseBody parses the client's body. It sets the provider's name of the model,
 // and drops the fallbacks, which are Turnpike's own.
 func (o *object) parseBody(body []byte, model string) error {

@@ -95,7 +95,7 @@ func TestBodyMustBeAnObject(t *testing.T) {
 		if _, err := (dialect{}).chatBody(&providers.ChatRequest{Body: []byte(body), Stream: true}); !fault.Is(err, fault.InvalidJSON) {
 			t.Errorf("%q: got %v, want invalid_json", body, err)
 		}
-		if _, err := embeddingsBody("m", []byte(body)); !fault.Is(err, fault.InvalidJSON) {
+		if _, err := (&Provider{}).forward(t.Context(), "m", "/embeddings", []byte(body)); !fault.Is(err, fault.InvalidJSON) {
 			t.Errorf("%q for embeddings: got %v, want invalid_json", body, err)
 		}
 	}

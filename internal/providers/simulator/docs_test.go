@@ -19,7 +19,7 @@ func TestDocsNameEveryErrorAndMagicInput(t *testing.T) {
 			t.Errorf("the docs lack %q", row)
 		}
 	}
-	for _, name := range []string{"error", "delay", "chunk_delay", "length", "text", "tool", "finish", "refusal", "cut", "script", "tool_result", "fail"} {
+	for _, name := range []string{"error", "delay", "chunk_delay", "length", "text", "tool", "finish", "refusal", "cut", "script", "tool_result", "fail", "flag"} {
 		if !strings.Contains(docs, "| `[[sim:"+name) {
 			t.Errorf("the docs lack [[sim:%s]]", name)
 		}

@@ -69,6 +69,9 @@ type magic struct {
 
 	toolResult    string // of simulated tool calls in an agent run
 	hasToolResult bool
+
+	moderates bool     // it comes from a moderation
+	flags     []string // the categories to flag
 }
 
 // extract reads the magic inputs of a text and returns the text without them.
@@ -105,7 +108,10 @@ func (m *magic) invalid(input string) error {
 		input = strings.ToValidUTF8(input[:40], "") + "…"
 	}
 	param, help := "messages", magicHelp
-	if m.param != "" {
+	switch {
+	case m.moderates:
+		param, help = m.param, moderationMagicHelp
+	case m.param != "":
 		param, help = m.param, mediaMagicHelp
 	}
 	return fault.Invalid(param, "The magic input \"%s%s\" is not valid. %s", opening, input, help)
@@ -114,7 +120,7 @@ func (m *magic) invalid(input string) error {
 func (m *magic) apply(input string) error {
 	name, value, hasValue := strings.Cut(input, "=")
 	ok := hasValue
-	if m.param != "" && !slices.Contains(mediaMagic, name) || m.param == "" && name == "fail" {
+	if !m.accepts(name) {
 		return m.invalid(input + closing)
 	}
 	switch name {
@@ -148,6 +154,9 @@ func (m *magic) apply(input string) error {
 	case "fail":
 		m.fail = failureCode(value)
 		ok = failures[m.fail] != ""
+	case "flag":
+		m.flags = append(m.flags, value)
+		ok = slices.Contains(categories, value)
 	default:
 		ok = false
 	}
@@ -155,6 +164,17 @@ func (m *magic) apply(input string) error {
 		return m.invalid(input + closing)
 	}
 	return nil
+}
+
+// accepts reports whether the field of the text has a magic input.
+func (m *magic) accepts(name string) bool {
+	switch {
+	case m.moderates:
+		return name == "flag" || name == "error" || name == "delay"
+	case m.param != "":
+		return slices.Contains(mediaMagic, name)
+	}
+	return name != "fail" && name != "flag"
 }
 
 func number(s string, low, high int) (int, bool) {
@@ -218,14 +238,19 @@ func obeyMagic(ctx context.Context, param, text string) (rest string, err error)
 	if err != nil {
 		return "", err
 	}
+	return rest, m.obey(ctx)
+}
+
+// obey waits and fails as requested.
+func (m *magic) obey(ctx context.Context) error {
 	if err := wait(ctx, m.delay); err != nil {
-		return "", err
+		return err
 	}
 	if m.status != 0 {
-		return "", m.requestedFault()
+		return m.requestedFault()
 	}
 	if f := m.failure(); f != nil {
-		return "", f
+		return f
 	}
-	return rest, nil
+	return nil
 }

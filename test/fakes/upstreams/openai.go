@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// OpenAI serves OpenAI's chat completions, embeddings, images, speech, transcriptions, videos and batches.
+// OpenAI serves OpenAI's chat completions, embeddings, moderations, images, speech, transcriptions,
+// videos and batches, and the rerank API of other servers.
 // It rejects other keys than its own. It returns the replies that the test has
 // queued, and otherwise a sentence or a small file.
 type OpenAI struct {
@@ -227,6 +228,10 @@ func (o *openAIWriter) content() (contentType string, status int, pieces []strin
 		return jsonType, status, []string{openAIError(o.reply)}
 	case strings.HasSuffix(o.req.Path, "/embeddings"):
 		return jsonType, status, []string{openAIVectors(o.req.Body, o.reply)}
+	case o.req.Path == "/moderations":
+		return jsonType, status, []string{openAIModeration(o.req.Body, o.reply)}
+	case o.req.Path == "/rerank":
+		return jsonType, status, []string{openAIRanking(o.req.Body, o.reply)}
 	case isOpenAIMedia(o.req.Path):
 		a := o.upstream.media(o.req, o.reply.Media)
 		return a.kind, a.status, []string{a.body}
