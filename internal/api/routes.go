@@ -150,6 +150,15 @@ func resourceRoutes() []Route {
 		{"POST", "/v1/webhooks/{id}/replay", access.EventsReplay, act(replayEndpoint)},
 		{"GET", "/v1/tunnel", access.WebhooksWrite, openTunnel},
 
+		{"POST", openAIEndpointsPath, access.WebhooksWrite, act(createOpenAIEndpoint)},
+		{"GET", openAIEndpointsPath, access.WebhooksRead, read(listOpenAIEndpoints)},
+		{"GET", "/v1/webhook_endpoints/{id}", access.WebhooksRead, read(getOpenAIEndpoint)},
+		{"POST", "/v1/webhook_endpoints/{id}", access.WebhooksWrite, act(updateOpenAIEndpoint)},
+		{"DELETE", "/v1/webhook_endpoints/{id}", access.WebhooksWrite, act(deleteOpenAIEndpoint)},
+		{"POST", "/v1/webhook_endpoints/{id}/rotate_secret", access.WebhooksWrite, act(rotateOpenAISecret)},
+		{"POST", "/v1/webhook_endpoints/{id}/test", access.WebhooksWrite, testOpenAIEndpoint},
+		{"GET", "/v1/webhook_event_types", access.WebhooksRead, read(listEventTypes)},
+
 		{"GET", "/v1/deliveries", access.WebhooksRead, read(listDeliveries)},
 		{"GET", "/v1/deliveries/{id}", access.WebhooksRead, read(getDelivery)},
 		{"POST", "/v1/deliveries/{id}/replay", access.EventsReplay, act(replayDelivery)},
@@ -192,6 +201,7 @@ var pathIDs = map[string]web.PathID{
 	"/v1/scoped_tokens":  {Prefix: ids.ScopedToken, Kind: "scoped token"},
 	"/v1/keys":           {Prefix: ids.Key, Kind: "key"},
 	"/v1/webhooks":       {Prefix: ids.Endpoint, Kind: "webhook endpoint"},
+	openAIEndpointsPath:  {Prefix: ids.Endpoint, Kind: "webhook endpoint"},
 	"/v1/deliveries":     {Prefix: ids.Delivery, Kind: "delivery"},
 	"/v1/replays":        {Prefix: ids.Replay, Kind: "replay"},
 	"/v1/events":         {Prefix: ids.Event, Kind: "event"},
