@@ -45,6 +45,7 @@ func modelRoutes() []Route {
 		{"POST", "/v1/images/edits", access.ImagesCreate, editImage},
 		{"POST", "/v1/images/batches", access.ImagesCreate, createJobOf((*media.Service).DraftImages)},
 		{"POST", "/v1/videos", access.VideosCreate, createVideo},
+		{"POST", "/v1/videos/{id}/remix", access.VideosCreate, remixVideo},
 		{"POST", "/v1/audio/speech", access.VoiceCreate, createSpeech},
 		{"POST", "/v1/audio/transcriptions", access.TranscriptionsCreate, createTranscription},
 		{"POST", "/v1/audio/translations", access.TranscriptionsCreate, createTranslation},

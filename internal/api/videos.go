@@ -80,6 +80,28 @@ func createVideo(c *Call) error {
 	return c.createJob(body, func() (*media.Draft, error) { return c.s.Media.DraftVideo(c.requester(), order) })
 }
 
+// remixVideo creates a new version of a video.
+func remixVideo(c *Call) error {
+	var in videoRequest
+	body, err := c.readModelBody()
+	if err != nil {
+		return err
+	}
+	if err := jsonbody.DecodeForwarded(body, &in, providers.VideoNames); err != nil {
+		return err
+	}
+	if err := in.checkNumbers(); err != nil {
+		return err
+	}
+	for name, given := range map[string]bool{"model": in.Model != "", "seconds": len(in.Seconds) > 0, "size": in.Size != "", "input_reference": in.InputReference != nil} {
+		if given {
+			return fault.Param(fault.UnknownParameter, name, "Unknown field %q. A remix has the model, the duration and the size of its video.", name)
+		}
+	}
+	order := media.RemixRequest{ID: c.id(), Prompt: in.Prompt, Metadata: in.Metadata, Extra: extraFields(in.Extra)}
+	return c.createJob(body, func() (*media.Draft, error) { return c.s.Media.DraftRemix(c.Context(), c.requester(), order) })
+}
+
 func parseSeconds(v jsontext.Value) (string, error) {
 	switch v.Kind() {
 	case '"':

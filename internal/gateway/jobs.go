@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"turnpike/internal/accounts"
@@ -127,6 +128,10 @@ func (g *snapshot) generate(env accounts.Environment, models []string, kind cata
 	if err != nil {
 		return Generated{}, err
 	}
+	return g.generateAt(targets, send)
+}
+
+func (g *snapshot) generateAt(targets []target, send func(t target) (providers.Usage, error)) (_ Generated, err error) {
 	for _, t := range targets {
 		started := g.Now()
 		var used providers.Usage
@@ -198,6 +203,37 @@ func (g *Gateway) StartVideo(ctx context.Context, env accounts.Environment, mode
 	return id, by, err
 }
 
+// VideoSource is a finished video: its provider and model, and its ID there.
+type VideoSource struct {
+	Provider string `json:"provider"`
+	Model    string `json:"model"`
+	ID       string `json:"id"`
+}
+
+// RemixVideo starts rendering a new version of a video at the provider that has it, and returns its
+// ID there.
+func (g *Gateway) RemixVideo(ctx context.Context, env accounts.Environment, from VideoSource, req providers.VideoRequest) (id string, by Generated, err error) {
+	s := g.current.Load()
+	targets, err := s.jobTargets(env, []string{from.Model}, catalog.Video)
+	if err != nil {
+		return "", by, err
+	}
+	targets = slices.DeleteFunc(slices.Clone(targets), func(t target) bool { return t.provider.Name() != from.Provider })
+	if len(targets) == 0 {
+		return "", by, noVideoProvider(from.Provider)
+	}
+	by, err = s.generateAt(targets, func(t target) (u providers.Usage, err error) {
+		remixer, ok := t.provider.(providers.VideoRemixer)
+		if !ok {
+			return u, fault.Invalid("id", "The provider of this video cannot remix it.")
+		}
+		req.Model = t.offer.Upstream
+		id, err = remixer.RemixVideo(ctx, from.ID, &req)
+		return providers.Usage{Milliseconds: int64(req.Seconds) * 1000}, err
+	})
+	return id, by, err
+}
+
 // VideoProvider returns the provider that renders a video.
 func (g *Gateway) VideoProvider(env accounts.Environment, name string) (providers.VideoGenerator, error) {
 	if env == accounts.Test {
@@ -210,5 +246,9 @@ func (g *Gateway) VideoProvider(env accounts.Environment, name string) (provider
 			return v, nil
 		}
 	}
-	return nil, fault.New(fault.NoProvider, "Provider %q renders the video, but this server no longer has it in its configuration.", name)
+	return nil, noVideoProvider(name)
+}
+
+func noVideoProvider(name string) error {
+	return fault.New(fault.NoProvider, "Provider %q renders the video, but this server no longer has it in its configuration.", name)
 }

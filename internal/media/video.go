@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"regexp"
@@ -16,6 +17,7 @@ import (
 	"turnpike/internal/catalog"
 	"turnpike/internal/fault"
 	"turnpike/internal/files"
+	"turnpike/internal/gateway"
 	"turnpike/internal/lanes"
 	"turnpike/internal/providers"
 )
@@ -64,17 +66,83 @@ type videoInput struct {
 	SourceName string      `json:"source_name,omitzero"`
 	// Extra are fields for the provider.
 	Extra map[string]json.RawMessage `json:"extra,omitempty"`
+	// RemixOf is the video that this one is a new version of, and Remixed where its provider has it.
+	RemixOf string               `json:"remix_of,omitzero"`
+	Remixed *gateway.VideoSource `json:"remixed,omitzero"`
+}
+
+// RemixRequest is the body of a request for a new version of a video.
+type RemixRequest struct {
+	ID     string // of the video
+	Prompt string
+	// Metadata and Extra are those of VideoRequest.
+	Metadata map[string]string
+	Extra    map[string]json.RawMessage
+}
+
+// DraftRemix validates a request for a new version of a video. It has the model, the duration and the
+// size of the video, and only the video's provider can render it.
+func (s *Service) DraftRemix(ctx context.Context, from Caller, in RemixRequest) (*Draft, error) {
+	if err := checkPrompt(in.Prompt); err != nil {
+		return nil, err
+	}
+	j, err := s.Get(ctx, s.DB, from.Principal, Video, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if j.Status != Completed {
+		return nil, fault.New(fault.InvalidState, "Only a completed video can be remixed. This one is %s.", j.Status)
+	}
+	var v videoInput
+	if err := json.Unmarshal(j.Input, &v); err != nil {
+		return nil, fmt.Errorf("read video: %w", err)
+	}
+	tasks, err := tasksOf(ctx, s.DB, j.ID)
+	if err != nil || len(tasks) != 1 {
+		return nil, errors.Join(err, fmt.Errorf("video %s has %d tasks", j.ID, len(tasks)))
+	}
+	render, err := readOutput(tasks[0].Output)
+	if err != nil {
+		return nil, err
+	}
+	maker, err := s.Gateway.VideoProvider(j.Environment, render.Provider)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := maker.(providers.VideoRemixer); !ok {
+		return nil, fault.Invalid("id", "The provider of this video cannot remix it. Create a new video with POST /v1/videos.")
+	}
+	v = videoInput{Prompt: in.Prompt, Seconds: v.Seconds, Size: v.Size, Extra: in.Extra, RemixOf: j.ID,
+		Remixed: &gateway.VideoSource{Provider: render.Provider, Model: j.Model, ID: render.Upstream}}
+	return s.draftVideo(from, j.Model, v, in.Metadata)
+}
+
+func (s *Service) draftVideo(from Caller, model string, v videoInput, metadata map[string]string) (*Draft, error) {
+	o, err := s.newDraft(from, draftParams{kind: Video, model: model, of: catalog.Video, most: catalog.Units{Milliseconds: int64(v.Seconds) * 1000}, input: v, metadata: metadata})
+	if err != nil {
+		return nil, err
+	}
+	o.Job.Total = 1
+	return o, o.addTask("", struct{}{})
+}
+
+func checkPrompt(prompt string) error {
+	switch {
+	case strings.TrimSpace(prompt) == "":
+		return fault.Missing("prompt", "prompt is required. Describe what the video shows.")
+	case utf8.RuneCountInString(prompt) > maxVideoPrompt:
+		return fault.Invalid("prompt", "prompt must have at most %d characters.", maxVideoPrompt)
+	}
+	return nil
 }
 
 // DraftVideo validates a request for a video.
 func (s *Service) DraftVideo(from Caller, in VideoRequest) (*Draft, error) {
 	v := videoInput{Prompt: in.Prompt, Seconds: defaultSeconds, Size: defaultSize, Extra: in.Extra}
-	switch {
-	case strings.TrimSpace(in.Prompt) == "":
-		return nil, fault.Missing("prompt", "prompt is required. Describe what the video shows.")
-	case utf8.RuneCountInString(in.Prompt) > maxVideoPrompt:
-		return nil, fault.Invalid("prompt", "prompt must have at most %d characters.", maxVideoPrompt)
-	case in.Size != "" && !videoSize.MatchString(in.Size):
+	if err := checkPrompt(in.Prompt); err != nil {
+		return nil, err
+	}
+	if in.Size != "" && !videoSize.MatchString(in.Size) {
 		return nil, fault.Invalid("size", "size must be a width and a height, such as 720x1280 or 1280x720.")
 	}
 	v.Size = cmp.Or(in.Size, v.Size)
@@ -85,7 +153,7 @@ func (s *Service) DraftVideo(from Caller, in VideoRequest) (*Draft, error) {
 		}
 		v.Seconds = n
 	}
-	o, err := s.newDraft(from, draftParams{kind: Video, model: in.Model, of: catalog.Video, most: catalog.Units{Milliseconds: int64(v.Seconds) * 1000}, input: v, metadata: in.Metadata})
+	o, err := s.draftVideo(from, in.Model, v, in.Metadata)
 	if err != nil {
 		return nil, err
 	}
@@ -102,8 +170,7 @@ func (s *Service) DraftVideo(from Caller, in VideoRequest) (*Draft, error) {
 			return err
 		}
 	}
-	o.Job.Total = 1
-	return o, o.addTask("", struct{}{})
+	return o, nil
 }
 
 // workVideo starts the render, or polls the one that was started. Its ID at the
@@ -132,7 +199,14 @@ func (s *Service) startVideo(ctx context.Context, j *Job, t *task) *result {
 		}
 		req.Source = &providers.Upload{Name: in.SourceName, ContentType: in.Source.ContentType, Data: data}
 	}
-	id, by, err := s.Gateway.StartVideo(ctx, j.Environment, j.Models, req)
+	var id string
+	var by gateway.Generated
+	var err error
+	if in.Remixed != nil {
+		id, by, err = s.Gateway.RemixVideo(ctx, j.Environment, *in.Remixed, req)
+	} else {
+		id, by, err = s.Gateway.StartVideo(ctx, j.Environment, j.Models, req)
+	}
 	if err != nil {
 		return failedResult(t, err)
 	}

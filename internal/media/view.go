@@ -136,6 +136,9 @@ func (s *Service) videoObject(j *Job, link linker) (*events.VideoRender, error) 
 	v := &events.VideoRender{ID: j.ID, Object: "video", Status: string(j.Status), Model: j.Model, Progress: j.Progress, Prompt: in.Prompt,
 		Seconds: strconv.Itoa(in.Seconds), Size: in.Size, Error: j.Error, Cost: j.Charged(), Metadata: j.Metadata,
 		CreatedAt: j.CreatedAt.Unix(), CompletedAt: events.Unix(j.CompletedAt), ExpiresAt: s.expires(j)}
+	if in.RemixOf != "" {
+		v.RemixedFrom = &in.RemixOf
+	}
 	if j.Error != nil {
 		v.FailureReason = &j.Error.Code
 	}

@@ -117,6 +117,12 @@ type VideoGenerator interface {
 	DeleteVideo(ctx context.Context, id string) error
 }
 
+// VideoRemixer renders new versions of videos.
+type VideoRemixer interface {
+	// RemixVideo starts a render that changes a finished one as the prompt says, and returns its ID.
+	RemixVideo(ctx context.Context, id string, req *VideoRequest) (string, error)
+}
+
 // VideoRequest is a request for a video.
 type VideoRequest struct {
 	Model   string

@@ -211,7 +211,8 @@ func (s *mediaProvider) images(w http.ResponseWriter, prompt string, n int) {
 func (s *mediaProvider) video(w http.ResponseWriter, r *http.Request, id, prompt string, blocked bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r.Method == http.MethodPost {
+	source, remix := strings.CutSuffix(id, "/remix")
+	if r.Method == http.MethodPost && (!remix || s.videos[source] != nil) {
 		id = fmt.Sprintf("video_%d", len(s.videos)+1)
 		s.videos[id] = &providerVideo{prompt: prompt}
 	}

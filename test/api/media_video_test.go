@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/textproto"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -69,6 +71,69 @@ func TestVideoIsRenderedAndFetched(t *testing.T) {
 		s.ask(t, "DELETE", path, nil).Want(t, 200, "")
 		follow(t, r.Text("url"), http.StatusNotFound)
 		s.ask(t, "GET", path+"/content", nil).Want(t, 404, "not_found")
+	})
+}
+
+func TestVideoIsRemixedByItsProvider(t *testing.T) {
+	eachMedia(t, both, nil, func(t *testing.T, s *mediaClient) {
+		body := videoBody("a ship")
+		body["seconds"], body["size"] = "8", "1280x720"
+		source := videos + "/" + s.post(t, videos, body).Text("id")
+		remix := harness.Request{Method: "POST", Path: source + "/remix", Key: s.key, Body: map[string]any{"prompt": "a red ship", "mood": "calm"}, Header: http.Header{"Idempotency-Key": {"once"}}}
+		s.Do(t, harness.Request{Method: "POST", Path: remix.Path, Key: s.key, Body: remix.Body}).Want(t, 409, "invalid_state")
+		s.waitForVideo(t, source, "completed")
+		made := s.Do(t, remix).Want(t, 200, "")
+		if made.Text("remixed_from_video_id") != idOf(source) || made.Text("prompt") != "a red ship" || made.Text("seconds") != "8" || made.Text("size") != "1280x720" || made.Text("model") != "film" {
+			t.Errorf("got %s", made.Body)
+		}
+		if again := s.Do(t, remix).Want(t, 200, ""); again.Text("id") != made.Text("id") {
+			t.Errorf("the same request again got %s", again.Body)
+		}
+		path := videos + "/" + made.Text("id")
+		r := s.waitForVideo(t, path, "completed")
+		if r.At("cost") != 8.0 || r.Text("remixed_from_video_id") != idOf(source) || follow(t, r.Text("url"), http.StatusOK) != string(upstreams.MP4())+"a red ship" {
+			t.Errorf("got %s", r.Body)
+		}
+		s.checkLedger(t, 16*credit)
+		calls := s.provider.callsOf("POST /videos/", "")
+		if len(calls) != 1 || calls[0].what != "POST /videos/"+s.upstream(t, source)+"/remix" || string(calls[0].body) != `{"prompt":"a red ship","mood":"calm"}` || calls[0].key != idOf(path) {
+			t.Errorf("the provider got %+v", calls)
+		}
+		for param, body := range map[string]map[string]any{"prompt": {}, "seconds": {"prompt": "x", "seconds": "12"}, "model": {"prompt": "x", "model": "film"}, "n": {"prompt": "x", "n": 2}, "Prompt": {"Prompt": "x"}} {
+			if r := s.ask(t, "POST", path+"/remix", body); r.Status != 400 || r.Text("error.param") != param {
+				t.Errorf("%s: got %d %s", param, r.Status, r.Body)
+			}
+		}
+		s.ask(t, "POST", videos+"/video_01h455vb4pex5vsknk084sn02q/remix", remix.Body).Want(t, 404, "not_found")
+		stranger := newClient(t, s.Server, accounts.Live)
+		stranger.ask(t, "POST", path+"/remix", remix.Body).Want(t, 404, "not_found")
+
+		// Concurrent remixes never exceed a budget: each reserves eight credits.
+		s.credits(t, 16+20)
+		var ok atomic.Int64
+		var all sync.WaitGroup
+		for range 6 {
+			all.Go(func() {
+				if r := s.ask(t, "POST", path+"/remix", remix.Body); r.Status == 200 {
+					ok.Add(1)
+				} else if r.Code() != "insufficient_credits" {
+					t.Errorf("got %d %s", r.Status, r.Body)
+				}
+			})
+		}
+		all.Wait()
+		if ok.Load() != 2 {
+			t.Errorf("%d remixes were created, want 2", ok.Load())
+		}
+
+		test := s.withTestKey(t)
+		from := videos + "/" + test.post(t, videos, videoBody("a ship")).Text("id")
+		test.waitForVideo(t, from, "completed")
+		simulated := videos + "/" + test.post(t, from+"/remix", map[string]any{"prompt": "a red ship"}).Text("id")
+		if r := test.waitForVideo(t, simulated, "completed"); r.Text("remixed_from_video_id") != idOf(from) || r.At("cost") != 0.0 {
+			t.Errorf("got %s", r.Body)
+		}
+		s.ask(t, "POST", from+"/remix", remix.Body).Want(t, 404, "not_found") // of the other environment
 	})
 }
 

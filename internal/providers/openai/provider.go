@@ -52,6 +52,7 @@ var (
 	_ providers.ImageGenerator  = (*Provider)(nil)
 	_ providers.SpeechGenerator = (*Provider)(nil)
 	_ providers.VideoGenerator  = (*Provider)(nil)
+	_ providers.VideoRemixer    = (*Provider)(nil)
 	_ providers.Responder       = (*Provider)(nil)
 	_ providers.Completer       = (*Provider)(nil)
 	_ providers.Transcriber     = (*Provider)(nil)

@@ -30,8 +30,20 @@ type videoObject struct {
 
 // StartVideo starts a render.
 func (p *Provider) StartVideo(ctx context.Context, req *providers.VideoRequest) (string, error) {
-	call := startCall(req)
-	call.URL = p.videosURL()
+	return p.startRender(ctx, p.videosURL(), startCall(req))
+}
+
+// RemixVideo starts a render that changes a finished one.
+func (p *Provider) RemixVideo(ctx context.Context, id string, req *providers.VideoRequest) (string, error) {
+	at, err := p.videoURL(id)
+	if err != nil {
+		return "", err
+	}
+	return p.startRender(ctx, at+"/remix", startCall(&providers.VideoRequest{Prompt: req.Prompt, Extra: req.Extra, Key: req.Key}))
+}
+
+func (p *Provider) startRender(ctx context.Context, at string, call wire.Call) (string, error) {
+	call.URL = at
 	resp, err := p.doMedia(ctx, call)
 	if err != nil {
 		return "", err
@@ -58,7 +70,9 @@ func startCall(req *providers.VideoRequest) wire.Call {
 		o.setString(name, value)
 		form.Field(name, value)
 	}
-	set("model", req.Model)
+	if req.Model != "" {
+		set("model", req.Model)
+	}
 	set("prompt", req.Prompt)
 	if req.Seconds > 0 {
 		set("seconds", strconv.Itoa(req.Seconds)) // a string in OpenAI's API

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"image"
 	"image/draw"
@@ -19,7 +20,10 @@ import (
 	"turnpike/internal/providers/simulator/mp4"
 )
 
-var _ providers.VideoGenerator = (*Simulator)(nil)
+var (
+	_ providers.VideoGenerator = (*Simulator)(nil)
+	_ providers.VideoRemixer   = (*Simulator)(nil)
+)
 
 const maxSeconds = 60
 
@@ -57,6 +61,24 @@ func (s *Simulator) StartVideo(ctx context.Context, req *providers.VideoRequest)
 		Seconds: uint8(req.Seconds), Width: uint16(size.width), Height: uint16(size.height),
 	}
 	seed.Sum(r.Seed[:0])
+	return r.id(), nil
+}
+
+// RemixVideo starts a video of the same duration and size, with other colors.
+func (s *Simulator) RemixVideo(ctx context.Context, id string, req *providers.VideoRequest) (string, error) {
+	from, err := parseVideoID(id)
+	if err != nil {
+		return "", err
+	}
+	made, err := s.StartVideo(ctx, &providers.VideoRequest{Prompt: req.Prompt, Seconds: int(from.Seconds), Size: fmt.Sprintf("%dx%d", from.Width, from.Height)})
+	if err != nil {
+		return "", err
+	}
+	r, err := parseVideoID(made)
+	if err != nil {
+		return "", err
+	}
+	r.Seed = sha256.Sum256(append(r.Seed[:], from.Seed[:]...))
 	return r.id(), nil
 }
 
