@@ -102,12 +102,21 @@ func (c *Call) images(body []byte, input gateway.ImageInput) error {
 			return err
 		}
 	}
-	response, made, err := c.s.Gateway.Images(c.Context(), c.modelCall(body), input)
-	if err != nil {
-		return err
+	events := imageEvents{params: params, out: &eventWriter{c: c}, kind: "image_generation"}
+	if len(input.Sources) > 0 {
+		events.kind = "image_edit"
 	}
 	if params.Stream {
-		return c.sendImageEvent(response, made, params, len(input.Sources) > 0)
+		input.Partial = events.sendPartial
+	}
+	response, made, err := c.s.Gateway.Images(c.Context(), c.modelCall(body), input)
+	switch {
+	case err != nil && params.Stream:
+		return events.fail(err)
+	case err != nil:
+		return err
+	case params.Stream:
+		return events.sendImage(response, made)
 	}
 	out := imagesObject{Created: c.s.Now().Unix(), Data: make([]imageObject, len(made.Images))}
 	for i, p := range made.Images {
@@ -129,7 +138,8 @@ func (c *Call) images(body []byte, input gateway.ImageInput) error {
 	return nil
 }
 
-// imageEvent is the last event of an image stream in OpenAI's format.
+// imageEvent is an event of an image stream in OpenAI's format. Partial images have an index, and the
+// last event has the usage.
 type imageEvent struct {
 	Type         string      `json:"type"`
 	B64JSON      []byte      `json:"b64_json"`
@@ -138,27 +148,68 @@ type imageEvent struct {
 	Quality      string      `json:"quality"`
 	Background   string      `json:"background"`
 	OutputFormat string      `json:"output_format"`
-	Usage        *imageUsage `json:"usage"`
+	Index        *int        `json:"partial_image_index,omitzero"`
+	Usage        *imageUsage `json:"usage,omitzero"`
 }
 
-// sendImageEvent sends a finished image as a stream of one event. Partial images are optional in
-// OpenAI's API, and not every provider has them.
-func (c *Call) sendImageEvent(response *gateway.Response, made *providers.ImageResult, params *gateway.ImageParams, edit bool) error {
-	kind := "image_generation.completed"
-	if edit {
-		kind = "image_edit.completed"
-	}
-	image := made.Images[0]
-	data, err := json.Marshal(imageEvent{Type: kind, B64JSON: image.Data, CreatedAt: c.s.Now().Unix(), Size: params.Size, Quality: params.Quality, Background: params.Background,
-		OutputFormat: strings.TrimPrefix(image.ContentType, "image/"), Usage: newImageUsage(made.Usage)})
+// imageEvents sends the events of an image stream.
+type imageEvents struct {
+	params *gateway.ImageParams
+	out    *eventWriter
+	kind   string // of the events, without what happened
+}
+
+func (e *imageEvents) send(event imageEvent, image providers.Image) error {
+	event.B64JSON, event.CreatedAt, event.OutputFormat = image.Data, e.out.c.s.Now().Unix(), strings.TrimPrefix(image.ContentType, "image/")
+	event.Size, event.Quality, event.Background = e.params.Size, e.params.Quality, e.params.Background
+	data, err := json.Marshal(event)
 	if err != nil {
 		return err
 	}
-	c.nameModel(response)
+	e.out.named(event.Type, data)
+	return nil
+}
+
+// sendPartial fails only if the request can't be logged. A client that has left pays for the image.
+func (e *imageEvents) sendPartial(by *gateway.Response, index int, image providers.Image) error {
+	c := e.out.c
+	if !c.Started {
+		c.nameModel(by)
+	}
+	if err := e.send(imageEvent{Type: e.kind + ".partial_image", Index: &index}, image); err != nil || c.Started {
+		return err
+	}
+	return e.out.err
+}
+
+// fail responds with an error, which is an event if others came before it.
+func (e *imageEvents) fail(err error) error {
+	c := e.out.c
+	switch {
+	case c.Started:
+		f := c.Fault(err)
+		c.settle(http.StatusOK, string(f.Code))
+		e.out.event(c.errorJSON(f))
+	case e.out.err != nil:
+		c.failUnlogged(e.out.err)
+	default:
+		return err
+	}
+	return nil
+}
+
+// sendImage sends the finished image and ends the stream.
+func (e *imageEvents) sendImage(response *gateway.Response, made *providers.ImageResult) error {
+	c := e.out.c
+	if !c.Started {
+		c.nameModel(response)
+	}
 	c.settle(http.StatusOK, "")
-	out := &eventWriter{c: c}
-	if out.named(kind, data); !c.Started {
-		c.failUnlogged(out.err)
+	if err := e.send(imageEvent{Type: e.kind + ".completed", Usage: newImageUsage(made.Usage)}, made.Images[0]); err != nil {
+		return err
+	}
+	if !c.Started {
+		c.failUnlogged(e.out.err)
 	}
 	return nil
 }

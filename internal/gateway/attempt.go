@@ -76,6 +76,9 @@ func (g *snapshot) attempt(ctx context.Context, a *activeCall, targets []target,
 			return nil, ctx.Err()
 		}
 		a.failAttempt()
+		if a.request.begun {
+			return nil, upstreamFault(err)
+		}
 		var f *providers.Failure
 		if !errors.As(err, &f) {
 			if _, ok := fault.As(err); ok && i+1 < len(targets) { // this provider can't express the request; try the next one

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"unicode/utf8"
 
 	"turnpike/internal/accounts"
@@ -17,6 +18,8 @@ import (
 const (
 	maxPrompt = 32_000
 	maxImages = 10
+	// maxPartialImages is OpenAI's limit.
+	maxPartialImages = 3
 	// maxImageTokens is the maximum for one image that is generated or edited, where images
 	// are priced by token.
 	maxImageTokens = 16_384
@@ -32,6 +35,8 @@ type ImageParams struct {
 	AsURL bool
 	// Stream means that the client wants the image in events.
 	Stream bool
+	// PartialImages is how many unfinished images a stream may have.
+	PartialImages int
 	// Size, Quality and Background are as requested, or auto.
 	Size, Quality, Background string
 	// MaxUnits are the most units that the request can use.
@@ -45,6 +50,7 @@ type imageFields struct {
 	N              *int64   `json:"n"`
 	Size           *string  `json:"size"`
 	Stream         *bool    `json:"stream"`
+	PartialImages  *int64   `json:"partial_images"`
 	ResponseFormat *string  `json:"response_format"`
 	Quality        *string  `json:"quality"`
 	Background     *string  `json:"background"`
@@ -63,6 +69,8 @@ func ParseImageRequest(body []byte, sources int) (*ImageParams, error) {
 		return nil, fault.Missing("prompt", "prompt must describe the image.")
 	case utf8.RuneCountInString(*in.Prompt) > maxPrompt:
 		return nil, fault.Invalid("prompt", "prompt must have at most %d characters.", maxPrompt)
+	case in.PartialImages != nil && (*in.PartialImages < 0 || *in.PartialImages > maxPartialImages):
+		return nil, fault.Invalid("partial_images", "partial_images must be from 0 to %d.", maxPartialImages)
 	case in.Size != nil && !isImageSize(*in.Size):
 		return nil, fault.Invalid("size", "size must be auto, or a width and a height from %d to %d, such as 1024x1024.", minImageSide, maxImageSide)
 	}
@@ -88,6 +96,9 @@ func ParseImageRequest(body []byte, sources int) (*ImageParams, error) {
 			return nil, fault.Invalid("n", "n must be 1 with stream. Send a request for each image.")
 		case p.AsURL:
 			return nil, fault.Invalid("response_format", "response_format must be b64_json with stream.")
+		}
+		if in.PartialImages != nil {
+			p.PartialImages = int(*in.PartialImages)
 		}
 	}
 	if in.Model != nil || len(in.Models) > 0 {
@@ -134,6 +145,8 @@ type ImageInput struct {
 	Files map[string][]providers.Upload
 	// Store, if set, stores the images. If it fails, the call fails and costs nothing.
 	Store func(ctx context.Context, images *providers.ImageResult) error
+	// Partial, if set, gets the unfinished images of a stream.
+	Partial func(by *Response, index int, image providers.Image) error
 }
 
 // Count returns the number of images and other files.
@@ -165,8 +178,15 @@ func (g *Gateway) Images(ctx context.Context, c Call, in ImageInput) (*Response,
 		r.store = func(ctx context.Context) error { return in.Store(ctx, images) }
 	}
 	response, err := s.run(ctx, c, r, targets, func(ctx context.Context, t target, _ int64) (*providers.Response, error) {
+		req := &providers.ImageRequest{Model: t.offer.Upstream, Body: r.body, Sources: in.Sources, Mask: in.Mask, Files: in.Files}
+		if in.Partial != nil && params.PartialImages > 0 {
+			var done func()
+			ctx, done = in.forwardPartials(ctx, r, t, req)
+			defer done()
+			req.PartialImages = params.PartialImages
+		}
 		var err error
-		if images, err = t.provider.(providers.ImageGenerator).Images(ctx, &providers.ImageRequest{Model: t.offer.Upstream, Body: r.body, Sources: in.Sources, Mask: in.Mask, Files: in.Files}); err != nil {
+		if images, err = t.provider.(providers.ImageGenerator).Images(ctx, req); err != nil {
 			return nil, err
 		}
 		return &providers.Response{Usage: images.Usage, Ignored: images.Ignored}, nil
@@ -175,6 +195,31 @@ func (g *Gateway) Images(ctx context.Context, c Call, in ImageInput) (*Response,
 		return nil, nil, err
 	}
 	return response, images, nil
+}
+
+// forwardPartials sends unfinished images to the client. From the first one on, the call goes on even
+// if the client disconnects, because it would otherwise have an image for the price of the prompt.
+func (in *ImageInput) forwardPartials(ctx context.Context, r *request, t target, req *providers.ImageRequest) (context.Context, func()) {
+	calling, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var sent atomic.Bool
+	unwatch := context.AfterFunc(ctx, func() {
+		if !sent.Load() {
+			cancel()
+		}
+	})
+	by := &Response{Model: t.offer.ID, Provider: t.provider.Name()}
+	req.Partial = func(index int, image providers.Image) error {
+		if err := in.Partial(by, index, image); err != nil {
+			return err
+		}
+		r.begun = true
+		sent.Store(true)
+		return nil
+	}
+	return calling, func() {
+		unwatch()
+		cancel()
+	}
 }
 
 // imageTargets returns the targets of an image request. Edits need a model with vision; if none

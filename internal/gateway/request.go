@@ -31,6 +31,7 @@ type request struct {
 	messages     *messageFields                  // of a request in Anthropic's format; nil otherwise
 	hourCache    bool                            // it may write to a cache that costs more
 	webSearch    bool                            // a chat completion asks for a web search
+	begun        bool                            // the client has a part of the response, so that no other provider can take over
 	asEvents     bool                            // speech is sent in events
 	hosted       *hostedTools                    // nil if no tool has a price
 	audio        *audioInput                     // of a transcription; nil otherwise

@@ -29,6 +29,10 @@ type ImageRequest struct {
 	Mask    *Upload
 	// Files are other files of the form, by their fields.
 	Files map[string][]Upload
+	// Partial, if set, asks for PartialImages unfinished images on the way, and gets them. Not every
+	// provider has them. If it fails, the request fails.
+	Partial       func(index int, image Image) error
+	PartialImages int
 }
 
 // MaxImages is OpenAI's limit for the images of a request.

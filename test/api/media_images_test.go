@@ -1,11 +1,14 @@
 package api_test
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -450,6 +453,74 @@ func TestImageThatCannotBeStoredIsFree(t *testing.T) {
 		}
 		s.entry(t, r)
 		s.checkLedger(t, 2*credit)
+	})
+}
+
+func TestPartialImagesAreForwarded(t *testing.T) {
+	eachMedia(t, both, nil, func(t *testing.T, m *mediaClient) {
+		const path = "/v1/images/generations"
+		ask := func(prompt string) map[string]any {
+			return map[string]any{"model": "pic", "prompt": prompt, "stream": true, "partial_images": 2, "size": "256x256"}
+		}
+		const prompt = "[partials 2] a lighthouse"
+		r := m.ask(t, "POST", path, ask(prompt)).Want(t, 200, "")
+		list := chunks(r)
+		if len(list) != 3 || r.Header.Get("Service-Model") != "pic" {
+			t.Fatalf("got %v %s", r.Header, r.Body)
+		}
+		for i, event := range list {
+			kind, index := "image_generation.partial_image", any(float64(i))
+			if i == 2 {
+				kind, index = "image_generation.completed", nil
+			}
+			if event.Text("type") != kind || event.At("partial_image_index") != index || event.Text("b64_json") != base64.StdEncoding.EncodeToString(imageOf(prompt, i)) {
+				t.Errorf("got %s", event.Body)
+			}
+		}
+		if list[2].At("usage.output_tokens") != 20.0 {
+			t.Errorf("got %s", list[2].Body)
+		}
+		if e := m.entry(t, r); amount(t, e, "credits") != credit || e.At("status") != 200.0 {
+			t.Errorf("got log entry %s", e.Body)
+		}
+		if sent := m.provider.callsOf("POST /images", ""); !strings.Contains(string(sent[0].body), `"stream":true,"partial_images":2`) {
+			t.Errorf("the provider got %s", sent[0].body)
+		}
+
+		// Nothing is retried after the first event.
+		broken := m.ask(t, "POST", path, ask("[partials 2][breaks] a lighthouse")).Want(t, 200, "")
+		if list := chunks(broken); len(list) != 2 || list[1].Text("error.code") != "upstream_error" || m.provider.count("POST", "breaks") != 1 {
+			t.Errorf("got %s after %d requests", broken.Body, m.provider.count("POST", "breaks"))
+		}
+		if e := m.entry(t, broken); amount(t, e, "credits") != 0 || e.Text("error_code") != "upstream_error" {
+			t.Errorf("got log entry %s", e.Body)
+		}
+
+		// A client that leaves with a partial image pays for the image.
+		body, _ := json.Marshal(ask("[partials 2][pause p] a lighthouse"))
+		conn, err := net.Dial("tcp", strings.TrimPrefix(m.URL, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, m.key, len(body), body)
+		for lines := bufio.NewScanner(conn); lines.Scan() && !strings.HasPrefix(lines.Text(), "event: "); {
+		}
+		conn.Close()
+		m.provider.open("p")
+		m.waitForLedger(t, 2*credit)
+
+		test := m.withTestKey(t)
+		simulated := chunks(test.ask(t, "POST", path, ask("a lighthouse")).Want(t, 200, ""))
+		if len(simulated) != 3 || simulated[1].At("partial_image_index") != 1.0 || simulated[2].Text("type") != "image_generation.completed" {
+			t.Errorf("got %d events", len(simulated))
+		}
+		for _, n := range []any{4, -1} {
+			wrong := ask("x")
+			wrong["partial_images"] = n
+			if r := m.ask(t, "POST", path, wrong).Want(t, 400, "invalid_parameter"); r.Text("error.param") != "partial_images" {
+				t.Errorf("got %s", r.Body)
+			}
+		}
 	})
 }
 

@@ -170,6 +170,10 @@ func (s *mediaProvider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refusal := upstreams.OpenAIBlocked("moderation_blocked", "output")
 		http.Error(w, refusal.Body, refusal.Status)
 	case call.what == "POST /images/generations", call.what == "POST /images/edits":
+		if partials := countIn(do["partials"]); partials > 0 && bytes.Contains(body, []byte("partial_images")) {
+			s.imageEvents(w, r, in.Prompt, partials)
+			return
+		}
 		s.images(w, in.Prompt, max(in.N, 1))
 	case call.what == "POST /audio/speech":
 		w.Header().Set("Content-Type", "audio/wav")
@@ -206,6 +210,33 @@ func (s *mediaProvider) images(w http.ResponseWriter, prompt string, n int) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(map[string]any{"created": 1, "data": data})
+}
+
+// imageEvents sends partial images and the image. The stream waits at [pause NAME] after the first one, and
+// ends there with [breaks].
+func (s *mediaProvider) imageEvents(w http.ResponseWriter, r *http.Request, prompt string, partials int) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	send := func(kind string, index int, more string) {
+		data, _ := json.Marshal(imageOf(prompt, index))
+		fmt.Fprintf(w, "event: %s\ndata: {\"type\":%[1]q,\"b64_json\":%s%s}\n\n", kind, data, more)
+		_ = http.NewResponseController(w).Flush()
+	}
+	do := orders(prompt)
+	for i := range partials {
+		send("image_generation.partial_image", i, fmt.Sprintf(`,"partial_image_index":%d`, i))
+		if _, breaks := do["breaks"]; breaks {
+			return
+		}
+		if name := do["pause"]; name != "" {
+			select {
+			case <-s.gate(name):
+			case <-s.ended:
+			case <-r.Context().Done():
+				return
+			}
+		}
+	}
+	send("image_generation.completed", partials, `,"usage":{"input_tokens":9,"output_tokens":20,"total_tokens":29}`)
 }
 
 func (s *mediaProvider) video(w http.ResponseWriter, r *http.Request, id, prompt string, blocked bool) {

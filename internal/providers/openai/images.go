@@ -1,12 +1,16 @@
 package openai
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"mime"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,7 +29,7 @@ func (p *Provider) Images(ctx context.Context, req *providers.ImageRequest) (*pr
 	if err := o.parseBody(req.Body, req.Model); err != nil {
 		return nil, err
 	}
-	requestFiles(&o, req.Model)
+	requestFiles(&o, req)
 	call := wire.Call{Method: http.MethodPost}
 	if len(req.Sources) == 0 {
 		call.URL = p.url(req.Model, "/images/generations")
@@ -40,15 +44,23 @@ func (p *Provider) Images(ctx context.Context, req *providers.ImageRequest) (*pr
 	if err != nil {
 		return nil, err
 	}
+	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); req.Partial != nil && media == "text/event-stream" {
+		return p.readImageEvents(resp, req.Partial)
+	}
 	return p.readImages(ctx, resp)
 }
 
-// requestFiles requests a response that isn't streamed and has the files in it: the gateway decides
-// how the client gets them. OpenAI's newer models always return them so, and reject the field.
-func requestFiles(o *object, model string) {
+// requestFiles requests a response that has the files in it: the gateway decides how the client gets
+// them. OpenAI's newer models always return them so, and reject the field. The response is a stream
+// only if there is use for partial images.
+func requestFiles(o *object, req *providers.ImageRequest) {
 	o.drop("stream")
 	o.drop("partial_images")
-	model = model[strings.LastIndexByte(model, '/')+1:]
+	if req.Partial != nil {
+		o.set("stream", "true")
+		o.set("partial_images", strconv.Itoa(req.PartialImages))
+	}
+	model := req.Model[strings.LastIndexByte(req.Model, '/')+1:]
 	if strings.HasPrefix(model, "gpt-image") || strings.HasPrefix(model, "chatgpt-image") {
 		o.drop("response_format")
 	} else {
@@ -130,6 +142,55 @@ func (p *Provider) readImages(ctx context.Context, resp *http.Response) (*provid
 	}
 	result.Usage.Images = int64(len(result.Images))
 	return result, nil
+}
+
+// readImageEvents reads a stream of partial images and the image.
+func (p *Provider) readImageEvents(resp *http.Response, partial func(index int, image providers.Image) error) (*providers.ImageResult, error) {
+	events := wire.NewEvents(resp, nil)
+	defer events.Close()
+	events.Limit(maxImage)
+	for {
+		name, data, err := events.Next()
+		if err == io.EOF {
+			return nil, &providers.Failure{Kind: providers.KindCut, Err: errors.New("the stream ended before the image")}
+		}
+		if err != nil {
+			return nil, err
+		}
+		var in struct {
+			Type  string         `json:"type"`
+			Index int            `json:"partial_image_index"`
+			Data  wire.Base64    `json:"b64_json"`
+			Usage jsontext.Value `json:"usage"`
+			Error jsontext.Value `json:"error"`
+		}
+		if err := json.Unmarshal(data, &in, wire.Lenient); err != nil {
+			return nil, wire.ProtocolFailure("an event of an image isn't JSON: %w", err)
+		}
+		if err := p.mediaFailure(0, in.Error); err != nil {
+			return nil, err
+		}
+		kind := cmp.Or(in.Type, name)
+		if kind == "error" {
+			return nil, &providers.Failure{Kind: providers.KindServer, Err: errors.New("the stream failed without a message")}
+		}
+		isPartial := strings.HasSuffix(kind, ".partial_image")
+		if !isPartial && !strings.HasSuffix(kind, ".completed") {
+			continue
+		}
+		image, err := wire.NewImage(in.Data, "")
+		if err != nil {
+			return nil, err
+		}
+		if !isPartial {
+			out := &providers.ImageResult{Images: []providers.Image{image}, Usage: readImageUsage(in.Usage)}
+			out.Usage.Images = 1
+			return out, nil
+		}
+		if err := partial(in.Index, image); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // downloadRetries are the delays before a download is retried. The images are

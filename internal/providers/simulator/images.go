@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"image"
 	"image/color"
+	"image/draw"
 	_ "image/gif" // for Decode
 	"image/jpeg"
 	"image/png"
@@ -65,6 +66,9 @@ func (s *Simulator) Images(ctx context.Context, req *providers.ImageRequest) (*p
 		if source != nil {
 			drawn = edit(source, mask, colors)
 		}
+		if err := sendPartials(req, format, drawn); err != nil {
+			return nil, err
+		}
 		file, err := format.file(drawn)
 		if err != nil {
 			return nil, err
@@ -72,6 +76,24 @@ func (s *Simulator) Images(ctx context.Context, req *providers.ImageRequest) (*p
 		result.Images = append(result.Images, file)
 	}
 	return result, nil
+}
+
+// sendPartials sends the image with more and more of its rows.
+func sendPartials(req *providers.ImageRequest, format imageFormat, m image.Image) error {
+	for i := range req.PartialImages {
+		part := image.NewNRGBA(m.Bounds())
+		top := m.Bounds()
+		top.Max.Y = top.Min.Y + top.Dy()*(i+1)/(req.PartialImages+1)
+		draw.Draw(part, top, m, top.Min, draw.Src)
+		file, err := format.file(part)
+		if err != nil {
+			return err
+		}
+		if err := req.Partial(i, file); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // imageSize returns the requested size. The default is the size of the source, if

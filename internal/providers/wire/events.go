@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// maxEvent limits an event; images come whole.
+	// maxEvent limits an event; images in chats come whole.
 	maxEvent = 10 << 20
 	// firstBuffer holds an event of most streams: thousands may be open.
 	firstBuffer = 512
@@ -33,12 +33,16 @@ type Events struct {
 	readErr    error
 	data       []byte
 	err        error
+	limit      int // bytes of an event
 }
 
 // NewEvents reads the events of a response's body. beforeRead, if set, is called before each read.
 func NewEvents(resp *http.Response, beforeRead func()) *Events {
-	return &Events{source: resp.Body, beforeRead: beforeRead, buf: make([]byte, 0, firstBuffer), data: []byte{}}
+	return &Events{source: resp.Body, beforeRead: beforeRead, buf: make([]byte, 0, firstBuffer), data: []byte{}, limit: maxEvent}
 }
+
+// Limit sets how many bytes an event may have, instead of 10 MiB.
+func (e *Events) Limit(size int) { e.limit = size }
 
 // nextLine returns the next line, valid until the next call. The last line may lack its end.
 func (e *Events) nextLine() (line []byte, ok bool) {
@@ -69,11 +73,11 @@ func (e *Events) read() {
 		e.parsed = 0
 	}
 	switch {
-	case len(e.buf) > maxEvent:
+	case len(e.buf) > e.limit:
 		e.buf, e.readErr = nil, errLongEvent
 		return
 	case len(e.buf) == cap(e.buf):
-		e.buf = slices.Grow(e.buf, min(max(len(e.buf), fullBuffer), maxEvent+1-len(e.buf)))
+		e.buf = slices.Grow(e.buf, min(max(len(e.buf), fullBuffer), e.limit+1-len(e.buf)))
 	case full && cap(e.buf) < fullBuffer:
 		e.buf = slices.Grow(e.buf, fullBuffer)
 	}
@@ -113,7 +117,7 @@ func (e *Events) Next() (name string, data []byte, err error) {
 			}
 			e.data, hasData = append(e.data, value...), true
 		}
-		if len(e.data) > maxEvent {
+		if len(e.data) > e.limit {
 			e.err = errLongEvent
 			return "", nil, e.err
 		}
@@ -130,7 +134,7 @@ func (e *Events) Next() (name string, data []byte, err error) {
 	return "", nil, e.err
 }
 
-var errLongEvent = ProtocolFailure("an event has more than %d bytes", maxEvent)
+var errLongEvent = ProtocolFailure("an event is too long")
 
 // Drain reads the rest of a body whose response is complete, so that its
 // connection can be reused. It waits only briefly.
