@@ -360,7 +360,7 @@ func (m media) eventProblems(body []byte, whole bool) []string {
 				out = append(out, fmt.Sprintf("event %d has the id %q and the number %v, after %d", i, e.id, object["seq"], number))
 			}
 			number = n
-		case m.last == nil:
+		case m.last == nil, e.name == "" && object["error"] != nil:
 			ended = object["error"] != nil
 			continue
 		case m.unnamed:
