@@ -87,6 +87,7 @@ func startHA(t *testing.T) *haCluster {
 		"--listen-client-urls="+etcd, "--advertise-client-urls="+etcd,
 		fmt.Sprintf("--listen-peer-urls=http://127.0.0.1:%d", peer), fmt.Sprintf("--initial-advertise-peer-urls=http://127.0.0.1:%d", peer),
 		fmt.Sprintf("--initial-cluster=etcd=http://127.0.0.1:%d", peer))
+	eventually(t, time.Minute, "etcd has decided on its version", func() bool { return etcdReady(etcd) }) // Patroni exits otherwise
 	proxy := c.startToxiproxy(t)
 	for i := range c.members {
 		m := &haMember{name: fmt.Sprintf("pg%d", i+1), port: haPort(t), api: haPort(t)}
@@ -166,6 +167,16 @@ func (c *haCluster) write(t *testing.T, name, content string) {
 	if err := os.WriteFile(filepath.Join(c.dir, name), []byte(content), 0o644); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func etcdReady(url string) bool {
+	resp, err := http.Get(url + "/version")
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	var version struct{ EtcdCluster string }
+	return json.NewDecoder(resp.Body).Decode(&version) == nil && version.EtcdCluster != "" && version.EtcdCluster != "not_decided"
 }
 
 // start runs a program as the cluster's user until the test ends. Its log is in
