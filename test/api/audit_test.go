@@ -254,6 +254,33 @@ func TestRejectedStreamIsNotCharged(t *testing.T) {
 	}
 }
 
+func TestRejectedMediaStreamIsNotCharged(t *testing.T) {
+	for path, ask := range map[string]map[string]any{
+		"/v1/images/generations": {"model": "pic", "prompt": "a lighthouse", "stream": true},
+		"/v1/audio/speech":       {"model": "talk", "voice": "alloy", "input": "The ferry leaves at seven.", "stream_format": "sse"},
+	} {
+		t.Run(path, func(t *testing.T) {
+			eachMedia(t, sqlite, nil, func(t *testing.T, m *mediaClient) {
+				first := m.ask(t, "POST", path, ask).Want(t, 200, "") // leases credits
+				if e := m.entry(t, first); amount(t, e, "credits") == 0 {
+					t.Fatalf("the stream is free: %s", e.Body)
+				}
+				release := m.HoldTheWriter(t)
+				defer release()
+				r := m.ask(t, "POST", path, ask).Want(t, 503, "storage_unavailable")
+				release()
+				m.Eventually(t, func() bool { return m.ask(t, "GET", "/v1/audit/"+r.Header.Get("X-Request-Id"), nil).Status == 200 })
+				if e := m.entry(t, r); e.At("status") != 503.0 || amount(t, e, "credits") != 0 {
+					t.Errorf("logged as %s", e.Body)
+				}
+				if b := m.get(t, "/v1/billing"); b.At("reserved") != 0.0 {
+					t.Errorf("billing is %s, want nothing reserved", b.Body)
+				}
+			})
+		})
+	}
+}
+
 func TestRequestIDsOrderTheLog(t *testing.T) {
 	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
