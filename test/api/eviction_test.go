@@ -43,6 +43,11 @@ func TestEvictedNodeRestartsInTheSameProcess(t *testing.T) {
 	}
 	defer tunnel.CloseNow()
 
+	// Connections that aren't bound to the node would stay open forever.
+	bound, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	defer context.AfterFunc(bound, func() { _ = open.Body.Close() })()
+
 	evicted := nodeID(t, s.DB)
 	err = s.DB.Write(t.Context(), func(tx *db.Tx) error {
 		_, err := tx.Exec(t.Context(), "DELETE FROM nodes WHERE id = $1", evicted)
@@ -59,7 +64,7 @@ func TestEvictedNodeRestartsInTheSameProcess(t *testing.T) {
 		t.Errorf("the stream ended with %q (%v), want an error event", rest, err)
 	}
 	for {
-		if _, _, err = tunnel.Read(t.Context()); err != nil {
+		if _, _, err = tunnel.Read(bound); err != nil {
 			break
 		}
 	}
@@ -68,7 +73,7 @@ func TestEvictedNodeRestartsInTheSameProcess(t *testing.T) {
 	}
 	select {
 	case <-upstream.Wait(1).Gone:
-	case <-t.Context().Done():
+	case <-bound.Done():
 		t.Error("the call to the provider was not canceled")
 	}
 	for _, path := range []string{"/readyz", "/v1/models"} {
@@ -79,9 +84,7 @@ func TestEvictedNodeRestartsInTheSameProcess(t *testing.T) {
 	s.Do(t, harness.Request{Method: "GET", Path: "/healthz"}).Want(t, 200, "")
 
 	allowJoins()
-	for s.Do(t, harness.Request{Method: "GET", Path: "/readyz"}).Status != http.StatusOK {
-		time.Sleep(10 * time.Millisecond)
-	}
+	s.Eventually(t, func() bool { return s.Do(t, harness.Request{Method: "GET", Path: "/readyz"}).Status == http.StatusOK })
 	if id := nodeID(t, s.DB); id == evicted {
 		t.Errorf("the node rejoined with its old ID %s", id)
 	}
