@@ -8,6 +8,8 @@ import (
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/agents/tools"
+	"turnpike/internal/agents/toolservers"
+	"turnpike/internal/fault"
 	"turnpike/internal/limits"
 )
 
@@ -37,6 +39,9 @@ func (s *Service) act(ctx context.Context, r *Run, calls []*Call) (*outcome, err
 	now := s.Now()
 	o := newOutcome(r)
 	o.calls = calls
+	if wait, err := s.recoverCharges(ctx, o, calls); err != nil || wait {
+		return o, err
+	}
 	var executable []*Call
 	for _, c := range calls {
 		t, found := toolOf(r, c.Tool)
@@ -59,6 +64,7 @@ func (s *Service) act(ctx context.Context, r *Run, calls []*Call) (*outcome, err
 		return o, s.proceedLater(ctx, o, refused, now)
 	}
 	o.run.ToolCalls += int64(len(admitted))
+	assignCharges(o.run, admitted)
 	for _, c := range admitted {
 		c.Status, c.StartedAt = callStarted, &now
 		o.logEvent("tool_call.started", map[string]any{"call_id": c.ID, "tool": c.Tool})
@@ -66,11 +72,13 @@ func (s *Service) act(ctx context.Context, r *Run, calls []*Call) (*outcome, err
 	if err := s.checkpoint(ctx, o); err != nil {
 		return nil, err
 	}
+	x.run = o.run
 	s.execute(ctx, x, admitted)
 	after := newOutcome(o.run)
 	after.calls = calls
 	for _, c := range admitted {
 		if c.finished() {
+			after.run.Credits += c.finishCharge()
 			after.logCallCompleted(c.Call)
 		}
 	}
@@ -103,7 +111,7 @@ type execution struct {
 	result  *string // of simulated calls, if the conversation sets one
 }
 
-func (s *Service) execute(ctx context.Context, x execution, list []admittedCall) {
+func (s *Service) execute(ctx context.Context, x execution, list []*admittedCall) {
 	slots := make(chan struct{}, parallelCalls)
 	var all sync.WaitGroup
 	for _, c := range list {
@@ -117,7 +125,7 @@ func (s *Service) execute(ctx context.Context, x execution, list []admittedCall)
 }
 
 // callTool executes one call. The model reads the error of a failed call.
-func (s *Service) callTool(ctx context.Context, x execution, c admittedCall) {
+func (s *Service) callTool(ctx context.Context, x execution, c *admittedCall) {
 	r := x.run
 	t, found := toolOf(r, c.Tool)
 	if !found || t.Spec < 0 || t.Spec >= len(r.Specs) {
@@ -129,24 +137,33 @@ func (s *Service) callTool(ctx context.Context, x execution, c admittedCall) {
 		return
 	}
 	if errors.Is(ctx.Err(), context.Canceled) {
-		c.Status, c.StartedAt = callReady, nil // the server stops before the call began
+		c.Status, c.StartedAt, c.RequestID = callReady, nil, "" // the server stops before the call began
 		return
+	}
+	call := func() (tools.Output, error) {
+		if x.mode == accounts.ToolsSimulated {
+			c.Simulated = true
+			return tools.Simulate(c.Tool, c.Arguments, x.result)
+		}
+		return s.runTool(ctx, x, c, t)
 	}
 	var out tools.Output
 	var err error
-	if x.mode == accounts.ToolsSimulated {
-		c.Simulated = true
-		out, err = tools.Simulate(c.Tool, c.Arguments, x.result)
+	if c.price > 0 {
+		out, err = s.charged(ctx, x, c, call)
 	} else {
-		out, err = s.tools.Counted(c.requests).Run(ctx, tools.Invocation{Tool: t, Spec: r.Specs[t.Spec], Secrets: x.secrets, Arguments: []byte(c.Arguments),
-			IdempotencyKey: r.ID + ":" + c.ID})
+		out, err = call()
 	}
 	if err == nil {
 		c.finish(out.Text, out.IsError, s.Now())
 		return
 	}
-	if errors.Is(ctx.Err(), context.Canceled) {
-		return // the server stops, or the run was canceled: the outcome is unknown
+	if errors.Is(ctx.Err(), context.Canceled) || errors.Is(err, errUnlogged) {
+		return // the server stops, the run was canceled, or the charge isn't in the log: the outcome is unknown
+	}
+	if f, ok := fault.As(err); ok {
+		c.finish("The call was not made: "+f.Message, true, s.Now())
+		return
 	}
 	text := "The call failed: " + err.Error()
 	var f *tools.Failure
@@ -154,4 +171,20 @@ func (s *Service) callTool(ctx context.Context, x execution, c admittedCall) {
 		text += ". It is not known whether it was carried out."
 	}
 	c.finish(text, true, s.Now())
+}
+
+// runTool executes a tool once. A tool of a registered server gets the server's current headers.
+func (s *Service) runTool(ctx context.Context, x execution, c *admittedCall, t tools.Tool) (tools.Output, error) {
+	r := x.run
+	run := func(secrets tools.Secrets) (tools.Output, error) {
+		return s.tools.Counted(c.requests).Run(ctx, tools.Invocation{Tool: t, Spec: r.Specs[t.Spec], Secrets: secrets, Arguments: []byte(c.Arguments),
+			IdempotencyKey: r.ID + ":" + c.ID})
+	}
+	server, registered := r.servers[t.Spec]
+	if !registered {
+		return run(x.secrets)
+	}
+	return toolservers.WithToken(ctx, s.Servers, server.Server, func(headers map[string]string) (tools.Output, error) {
+		return run(tools.Secrets{server.label: headers})
+	})
 }

@@ -38,6 +38,7 @@
 //	plan.go          decides what happens to each tool call of a step
 //	act.go           a turn that executes tools
 //	verify.go        a turn that checks the answer
+//	charge.go        reserves and charges the price of a tool call
 //	recover.go       charges calls that a crashed node left unfinished
 //	retry.go         decides whether a failed turn is retried
 //	outcome.go       writes the outcome of a turn, by group commit
@@ -65,6 +66,7 @@ import (
 	"turnpike/internal/agents/tools"
 	"turnpike/internal/agents/toolservers"
 	"turnpike/internal/audit"
+	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/gateway"
@@ -112,6 +114,7 @@ type Service struct {
 	Options
 	settings    atomic.Pointer[Settings]
 	complete    func(context.Context, gateway.Call) (*gateway.Response, error)
+	reserveTool func(context.Context, gateway.Call, credits.Micro) error
 	tools       *tools.Executor
 	checkClient *http.Client // one connection per check, as checks are not repeated
 
@@ -134,7 +137,7 @@ const maxLanes = 1024
 
 // New creates the service. Run starts it.
 func New(o Options, first Settings) *Service {
-	s := &Service{Options: o, ended: newEnded(), complete: o.Gateway.Chat, tools: tools.NewExecutor(o.Guard, o.Version),
+	s := &Service{Options: o, ended: newEnded(), complete: o.Gateway.Chat, reserveTool: o.Gateway.ReserveToolCall, tools: tools.NewExecutor(o.Guard, o.Version),
 		checkClient: o.Guard.Client(safehttp.ClientOptions{MaxIdlePerHost: -1}),
 		watchers:    watch.New(),
 		logDelay:    maxLogDelay, working: map[string]context.CancelFunc{}, unlogged: map[string]*audit.Record{}}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"turnpike/internal/agents/tools"
+	"turnpike/internal/credits"
 	"turnpike/internal/db"
 )
 
@@ -50,7 +51,9 @@ type Call struct {
 	Reason     string
 	Output     string
 	IsError    bool
-	Simulated  bool // no request was sent
+	Simulated  bool          // no request was sent
+	RequestID  string        // of the log entry of a call in progress that has a price
+	Credits    credits.Micro // that it has cost
 	StartedAt  *time.Time
 	FinishedAt *time.Time
 }
@@ -84,20 +87,21 @@ func (c *Call) message() json.RawMessage {
 }
 
 var writeCalls = db.NewBulk("agent_calls", db.Upsert("run_id, step, position", "status", "approval_id", "expires_at", "note", "decision", "decided_by",
-	"decided_at", "reason", "output", "is_error", "started_at", "finished_at", "simulated"),
+	"decided_at", "reason", "output", "is_error", "started_at", "finished_at", "simulated", "request_id", "credits"),
 	"run_id text", "step bigint", "position bigint", "id text", "tool text", "kind text", "arguments text", "arguments_hash text", "status text",
 	"approval_id text", "expires_at bigint", "note text", "decision text", "decided_by text", "decided_at bigint", "reason text", "output text",
-	"is_error boolean", "started_at bigint", "finished_at bigint", "simulated boolean")
+	"is_error boolean", "started_at bigint", "finished_at bigint", "simulated boolean", "request_id text",
+	"credits bigint")
 
 func (c *Call) row() []any {
 	return []any{c.RunID, c.Step, c.Position, c.ID, c.Tool, string(c.Kind), c.Arguments, c.Hash, string(c.Status), db.OrNull(c.ApprovalID), db.Micros(c.ExpiresAt),
 		db.OrNull(c.Note), db.OrNull(c.Decision), db.OrNull(c.DecidedBy), db.Micros(c.DecidedAt), db.OrNull(c.Reason), db.OrNull(c.Output), c.IsError,
-		db.Micros(c.StartedAt), db.Micros(c.FinishedAt), c.Simulated}
+		db.Micros(c.StartedAt), db.Micros(c.FinishedAt), c.Simulated, db.OrNull(c.RequestID), int64(c.Credits)}
 }
 
 var scanCall = db.Scanner(func(c *Call) []any {
 	return []any{&c.RunID, &c.Step, &c.Position, &c.ID, &c.Tool, &c.Kind, &c.Arguments, &c.Hash, &c.Status, &c.ApprovalID, &c.ExpiresAt, &c.Note, &c.Decision,
-		&c.DecidedBy, &c.DecidedAt, &c.Reason, &c.Output, &c.IsError, &c.StartedAt, &c.FinishedAt, &c.Simulated}
+		&c.DecidedBy, &c.DecidedAt, &c.Reason, &c.Output, &c.IsError, &c.StartedAt, &c.FinishedAt, &c.Simulated, &c.RequestID, &c.Credits}
 })
 
 // Calls returns the calls of a range of a run's steps, in order.

@@ -21,6 +21,7 @@ import (
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/agents/tools"
+	"turnpike/internal/agents/toolservers"
 	"turnpike/internal/audit"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
@@ -89,6 +90,7 @@ type life struct {
 //   - a tool call with an effect is repeated only after an approval,
 //   - a denied call is never made,
 //   - the run's cost is the sum of its requests in the log, each counted once,
+//   - a tool call costs its price at most once, however often it is repeated,
 //   - the status changes along the transition table, and never after the end,
 //   - every run ends.
 func TestRunSurvivesCrashesDecisionsAndTimeoutsInAnyOrder(t *testing.T) {
@@ -99,12 +101,20 @@ func TestRunSurvivesCrashesDecisionsAndTimeoutsInAnyOrder(t *testing.T) {
 		s.Log, s.logDelay = newLog(t, d, d, nil), 0
 		s.complete = func(ctx context.Context, c gateway.Call) (*gateway.Response, error) { return l.complete(ctx, c) }
 		s.outcomes = db.NewQueue(s.group, true, func(ctx context.Context, tx *db.Tx, list []*outcome) error { return l.writeCheckpoint(ctx, tx, list) })
+		s.reserveTool = func(_ context.Context, c gateway.Call, price credits.Micro) error { return l.reserve(c, price) }
 		server := newToolServer(t, func(r *http.Request) { l.serveTool(r) })
 		principal := newKey(t, d)
+		s.Servers = toolservers.New(toolservers.Options{DB: d, Ring: s.Ring, Guard: s.Guard, Version: "1", Now: time.Now})
+		registered := &toolservers.Server{Tenant: principal.Tenant, Label: "shop", URL: server.URL, Approval: tools.ApproveAlways, Prices: map[string]credits.Micro{"": toolPrice}}
+		if err := d.Write(t.Context(), func(tx *db.Tx) error {
+			return s.Servers.Create(t.Context(), tx, audit.Operator, registered, toolservers.Credentials{})
+		}); err != nil {
+			t.Fatal(err)
+		}
 		rapid.Check(t, func(rt *rapid.T) {
 			l = &life{Service: s, toolServer: server, principal: principal, clock: time.Now(), effects: map[string]int{}, approved: map[string]int{}, denied: map[string]bool{},
 				interrupted: map[string]bool{}}
-			l.create(rt, server.URL)
+			l.create(rt, server.URL, registered.ID)
 			rt.Repeat(map[string]func(*rapid.T){
 				"": l.check,
 				"turn": func(rt *rapid.T) {
@@ -139,7 +149,7 @@ func drawScript(rt *rapid.T) script {
 }
 
 // create stores a run with a tool of each kind, and perhaps with a judge.
-func (l *life) create(rt *rapid.T, server string) {
+func (l *life) create(rt *rapid.T, server, registered string) {
 	r := &Run{ID: ids.New(ids.Run), Tenant: accounts.Tenant{WorkspaceID: l.principal.WorkspaceID, Environment: accounts.Live}, KeyID: l.principal.KeyID, Status: Queued, Model: "m",
 		Metadata: map[string]string{}, MaxSteps: 5, DueAt: &l.clock, CreatedAt: l.clock, Lane: "lane", Messages: 1,
 		Config: config{ApprovalSeconds: 60, ToolOutputSeconds: 60, TimeoutSeconds: 3600, ToolMode: accounts.ToolsReal, MaxRevisions: 1}}
@@ -157,6 +167,9 @@ func (l *life) create(rt *rapid.T, server string) {
 	var err error
 	if r.Specs, _, err = l.tools.Parse(given); err != nil {
 		rt.Fatal(err)
+	}
+	for i := range 2 { // pay and look have a price, like tools of a registered server
+		r.Specs[i].ServerID = registered
 	}
 	l.runID = r.ID
 	err = l.DB.Write(context.Background(), func(tx *db.Tx) error {
@@ -384,6 +397,32 @@ func (l *life) complete(ctx context.Context, c gateway.Call) (*gateway.Response,
 	return &gateway.Response{Model: "m", Provider: "p", Body: body}, err
 }
 
+// toolPrice is the price of pay and look.
+const toolPrice = 7
+
+// reserve reserves the price of a tool call in the log, where the node may crash.
+func (l *life) reserve(c gateway.Call, price credits.Micro) error {
+	requestID := c.Record.Entry().RequestID
+	var n int
+	err := l.DB.QueryRow(context.Background(), "SELECT count(*) FROM agent_calls WHERE run_id = $1 AND request_id = $2 AND status = 'started'", l.runID, requestID).Scan(&n)
+	if err != nil || n != 1 {
+		l.problem("a price was reserved without a checkpoint (%v)", err)
+	}
+	if l.script.interruption == crashBeforeIntent {
+		l.crash()
+		runtime.Goexit()
+	}
+	c.Record.Note(func(e *audit.Entry) { e.Reserved = price })
+	if l.script.interruption == crashDuringEffect {
+		if err := c.Record.Durable(time.Minute); err != nil {
+			l.problem("the intent was not written: %v", err)
+		}
+		l.crash()
+		runtime.Goexit()
+	}
+	return nil
+}
+
 // checkModelCheckpoint reports a model call whose request ID is not stored.
 func (l *life) checkModelCheckpoint(requestID string, judging bool) {
 	query := "SELECT count(*) FROM agent_steps WHERE run_id = $1 AND request_id = $2 AND status = 'started'"
@@ -591,6 +630,9 @@ func (l *life) check(rt *rapid.T) {
 	for _, c := range l.calls(rt) {
 		if c.Note != "" && !l.interrupted[c.ID] {
 			rt.Fatalf("an approval to repeat %s was requested, but the call was not interrupted", c.ID)
+		}
+		if c.Credits != 0 && (c.Credits != toolPrice || c.Tool != "pay" && c.Tool != "look") {
+			rt.Fatalf("the call %s of %s cost %d, want its price at most once", c.ID, c.Tool, c.Credits)
 		}
 	}
 	l.checkLog(rt, r)

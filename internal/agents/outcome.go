@@ -38,7 +38,7 @@ func (o *outcome) logEvent(kind string, data any) {
 }
 
 func (o *outcome) logCallCompleted(c *Call) {
-	o.logEvent("tool_call.completed", map[string]any{"call_id": c.ID, "tool": c.Tool, "is_error": c.IsError, "simulated": c.Simulated, "output": c.Output})
+	o.logEvent("tool_call.completed", map[string]any{"call_id": c.ID, "tool": c.Tool, "is_error": c.IsError, "simulated": c.Simulated, "output": c.Output, "credits": c.Credits})
 }
 
 func runError(code, format string, args ...any) *events.AgentError {

@@ -3,6 +3,7 @@ package agents
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -42,11 +43,6 @@ func (s *Service) lookUpServers(ctx context.Context, tx *db.Tx, r *Run, p *acces
 		if len(spec.AllowedTools) == 0 {
 			spec.AllowedTools = server.AllowedTools
 		}
-		for name, price := range server.Prices {
-			if price > 0 && (len(spec.AllowedTools) == 0 || slices.Contains(spec.AllowedTools, name)) {
-				return fault.Invalid(at+".allowed_tools", "The tool %q of %s has a price, and agent runs cannot call such tools. Select others with allowed_tools.", name, spec.ServerLabel)
-			}
-		}
 	}
 	return nil
 }
@@ -85,6 +81,25 @@ func (s *Service) useServers(ctx context.Context, r *Run, p *access.Principal) e
 	return nil
 }
 
+// renewRejected returns the error of a list of tools. If a server rejected a token that can be renewed, the next
+// turn gets another one.
+func (s *Service) renewRejected(ctx context.Context, r *Run, secrets tools.Secrets, err error) error {
+	failure, ok := errors.AsType[*tools.Failure](err)
+	if !ok || !failure.Unauthorized {
+		return err
+	}
+	for _, server := range r.servers {
+		renewable, problem := s.Servers.TokenRejected(ctx, server.Server, secrets[server.label]["Authorization"])
+		if problem != nil {
+			return problem
+		}
+		if renewable {
+			failure.Final = false
+		}
+	}
+	return failure
+}
+
 // check fails if a server was deleted or its OAuth server gives no token.
 func (servers registeredServers) check() error {
 	for _, server := range servers {
@@ -110,8 +125,6 @@ func (servers registeredServers) problem(t tools.Tool) string {
 		return "The call failed: " + server.failure.Message
 	case !server.Offers(t.Remote):
 		return "The tool server no longer offers this tool."
-	case server.Price(t.Remote) > 0:
-		return "The tool has a price, and agent runs cannot call such tools."
 	case !server.principal.AllowsTool(tools.ListedName(server.Label, t.Remote)):
 		return "The key of the run may not call this tool."
 	}

@@ -8,7 +8,9 @@ import (
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/agents/tools"
+	"turnpike/internal/credits"
 	"turnpike/internal/db"
+	"turnpike/internal/gateway"
 	"turnpike/internal/limits"
 )
 
@@ -23,12 +25,15 @@ func (s *Service) reserve(r *Run, mode accounts.ToolMode, urls ...string) (*tool
 
 type admittedCall struct {
 	*Call
-	requests *tools.Reservation
+	requests  *tools.Reservation
+	price     credits.Micro      // 0 if it is free
+	allowance *gateway.Allowance // what is left of the run's budget; nil without one
+	charge    credits.Micro      // what it has cost in this turn
 }
 
 // admit returns the calls that the request limits allow, and a refusal if there
 // are others.
-func (s *Service) admit(r *Run, mode accounts.ToolMode, calls []*Call) (list []admittedCall, refused *limits.Refusal, err error) {
+func (s *Service) admit(r *Run, mode accounts.ToolMode, calls []*Call) (list []*admittedCall, refused *limits.Refusal, err error) {
 	for _, c := range calls {
 		var urls []string
 		if t, found := toolOf(r, c.Tool); found && t.Spec >= 0 && t.Spec < len(r.Specs) {
@@ -42,12 +47,12 @@ func (s *Service) admit(r *Run, mode accounts.ToolMode, calls []*Call) (list []a
 			releaseAll(list)
 			return nil, nil, err
 		}
-		list = append(list, admittedCall{c, requests})
+		list = append(list, &admittedCall{Call: c, requests: requests})
 	}
 	return list, refused, nil
 }
 
-func releaseAll(list []admittedCall) {
+func releaseAll(list []*admittedCall) {
 	for _, c := range list {
 		c.requests.Release()
 	}

@@ -158,6 +158,14 @@ func (s *Service) advance(ctx context.Context, r *Run, p *access.Principal) (*ou
 
 // endInFlight ends a run whose last turn may not have finished.
 func (s *Service) endInFlight(ctx context.Context, o *outcome, to Status, reason *events.AgentError) (*outcome, error) {
+	calls, err := s.Calls(ctx, s.DB, o.run.ID, o.run.StepsUsed, o.run.StepsUsed)
+	if err != nil {
+		return nil, err
+	}
+	o.calls = calls
+	if wait, err := s.recoverCharges(ctx, o, calls); err != nil || wait {
+		return o, err
+	}
 	step, wait, err := s.recoverInFlight(ctx, o)
 	if err != nil || wait {
 		return o, err
@@ -221,5 +229,5 @@ func (s *Service) listTools(ctx context.Context, r *Run) ([]tools.Tool, error) {
 	}
 	defer requests.Release()
 	list, err := s.tools.Counted(requests).Resolve(ctx, r.Specs, secrets)
-	return r.callable(list), err
+	return r.callable(list), s.renewRejected(ctx, r, secrets, err)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/agents"
+	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
@@ -138,6 +139,7 @@ type toolCallObject struct {
 	Output     *string         `json:"output"`
 	IsError    bool            `json:"is_error"`
 	Simulated  bool            `json:"simulated"`
+	Credits    credits.Micro   `json:"credits"`
 	StartedAt  *int64          `json:"started_at"`
 	FinishedAt *int64          `json:"finished_at"`
 }
@@ -154,7 +156,7 @@ type approvalObject struct {
 
 func newToolCallObject(k *agents.Call) *toolCallObject {
 	o := &toolCallObject{ID: k.ID, Tool: k.Tool, Type: string(k.Kind), Arguments: k.Arguments, Hash: k.Hash, Status: string(k.Status), Output: orNil(k.Output),
-		IsError: k.IsError, Simulated: k.Simulated, StartedAt: unix(k.StartedAt), FinishedAt: unix(k.FinishedAt)}
+		IsError: k.IsError, Simulated: k.Simulated, Credits: k.Credits, StartedAt: unix(k.StartedAt), FinishedAt: unix(k.FinishedAt)}
 	if k.ApprovalID != "" {
 		o.Approval = &approvalObject{ID: k.ApprovalID, Decision: orNil(k.Decision), DecidedBy: orNil(k.DecidedBy), DecidedAt: unix(k.DecidedAt),
 			Reason: orNil(k.Reason), Note: orNil(k.Note), ExpiresAt: unix(k.ExpiresAt)}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -21,6 +22,7 @@ import (
 	"turnpike/internal/agents/toolservers"
 	"turnpike/internal/audit"
 	"turnpike/internal/config"
+	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/safehttp"
@@ -742,11 +744,11 @@ func TestRunsUseRegisteredServers(t *testing.T) {
 		// The rules of the registry and of the key apply to runs in progress.
 		path = l.startRun(t, runBody(l.model.addScript("drop", calls(toolCall{"docs__drop", `{}`}), reply{text: "Done."}), []any{docsTool}))
 		want := l.waitForAction(t, path, "awaiting_approval") // destructive, so "never" doesn't apply
-		l.setToolPrice(t, id, "drop", 1)
+		l.ask(t, "PATCH", "/v1/tool_servers/"+id, map[string]any{"allowed_tools": []string{"search", "fail"}}).Want(t, 200, "")
 		l.decide(t, path, want[0]["id"].(string), "approve").Want(t, 200, "")
 		l.waitForEnd(t, path, "completed")
-		if told := l.model.requests("drop")[1].answers(); len(told) != 1 || !strings.Contains(told[0], "price") || len(docs.called()) != 1 {
-			t.Errorf("the model was told %q after calls %q, want that the tool has a price", told, docs.called())
+		if told := l.model.requests("drop")[1].answers(); len(told) != 1 || !strings.Contains(told[0], "no longer offers") || len(docs.called()) != 1 {
+			t.Errorf("the model was told %q after calls %q, want that the tool isn't offered", told, docs.called())
 		}
 		limited, _ := l.withKey(t, access.Key{Scopes: []string{"*"}, AllowedTools: []string{"docs__search"}})
 		path = limited.startRun(t, runBody(l.model.addScript("limited", calls(toolCall{"docs__fail", `{}`}), reply{text: "Done."}),
@@ -757,7 +759,6 @@ func TestRunsUseRegisteredServers(t *testing.T) {
 		}
 		for problem, tool := range map[string]map[string]any{
 			"server_url":       {"type": "mcp", "server_label": "none"},
-			"price":            docsTool,
 			"require_approval": {"type": "mcp", "server_label": "docs", "require_approval": "never"},
 			"headers":          {"type": "mcp", "server_label": "docs", "headers": map[string]any{"X-A": "b"}},
 		} {
@@ -806,6 +807,62 @@ func TestToolServersGetOAuthTokens(t *testing.T) {
 		c.ask(t, "PATCH", path, map[string]any{"url": issuer.URL}).Want(t, 400, "missing_parameter")
 		if dump := string(c.DumpDatabase(t)); strings.Contains(dump, "oauth-secret") || strings.Contains(dump, "access-token") {
 			t.Error("the database contains a secret")
+		}
+	})
+}
+
+func TestRunsChargeForTools(t *testing.T) {
+	eachAgents(t, both, nil, func(t *testing.T, l *agentClient) {
+		docs := newToolUpstream(t)
+		l.register(t, "docs", docs.URL, "tool_settings", map[string]any{"search": map[string]any{"price_per_call": 30}, "fail": map[string]any{"price_per_call": 30}})
+		search, fail := toolCall{"docs__search", `{"q":"x"}`}, toolCall{"docs__fail", `{}`}
+		// run executes a run that makes the calls in one step. It returns what the model was told, and checks that the run
+		// costs what the log says.
+		run := func(l *agentClient, name string, budget float64, list ...toolCall) (told []string, tools float64) {
+			t.Helper()
+			body := runBody(l.model.addScript(name, calls(list...), reply{text: "Done."}), []any{map[string]any{"type": "mcp", "server_label": "docs"}})
+			body["budget"] = map[string]any{"max_credits": budget}
+			path := l.startRun(t, body)
+			ended := l.waitForEnd(t, path, "completed")
+			total := 0.0
+			for _, e := range l.get(t, "/v1/audit?limit=100").At("data").([]any) {
+				e := e.(map[string]any)
+				if e["path"] != path || e["method"] != "POST" {
+					continue
+				}
+				total += e["credits"].(float64)
+				if e["provider"] == "mcp" {
+					tools += e["credits"].(float64)
+				}
+			}
+			if got := ended.At("usage.credits").(float64); fmt.Sprintf("%.6f", got) != fmt.Sprintf("%.6f", total) || got > budget {
+				t.Errorf("%s: the run cost %v of %v, and its requests %v", name, got, budget, total)
+			}
+			return l.model.requests(name)[1].answers(), math.Round(tools*1e6) / 1e6
+		}
+		if told, cost := run(l, "plain", 1000, search, fail, search); cost != 60 || len(docs.called()) != 3 || !strings.Contains(told[1], "no shelf") {
+			t.Errorf("the tools cost %v after calls %q, want 60: a tool that fails is free", cost, docs.called())
+		}
+		refused := func(told []string) (n int) {
+			for _, text := range told {
+				if strings.Contains(text, "The call was not made") && strings.Contains(text, "budget") {
+					n++
+				}
+			}
+			return n
+		}
+		// The budget of the run, of which its step has used some.
+		if told, cost := run(l, "run budget", 100, search, search, search, search, search); cost != 90 || refused(told) != 2 || len(docs.called()) != 6 {
+			t.Errorf("the tools cost %v after %d calls, and the model was told %q; want 3 calls", cost, len(docs.called())-3, told)
+		}
+		// The budget of the key.
+		limit := 70 * credits.Credit
+		limited, _ := l.withKey(t, access.Key{Scopes: []string{"*"}, MonthlyBudget: &limit})
+		if told, cost := run(limited, "key budget", 1000, search, search, search, search); cost != 60 || refused(told) != 2 || len(docs.called()) != 8 {
+			t.Errorf("the tools cost %v after %d calls, and the model was told %q; want 2 calls", cost, len(docs.called())-6, told)
+		}
+		if r := l.get(t, "/v1/billing"); r.At("reserved") != 0.0 {
+			t.Errorf("billing is %s, want nothing reserved", r.Body)
 		}
 	})
 }

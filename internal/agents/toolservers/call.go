@@ -151,7 +151,7 @@ func (m *Service) Refresh(ctx context.Context, s *Server) error {
 		return requestFault(err)
 	}
 	defer requests.Release()
-	list, err := withToken(ctx, m, s, func(headers map[string]string) ([]*mcp.Tool, error) {
+	list, err := WithToken(ctx, m, s, func(headers map[string]string) ([]*mcp.Tool, error) {
 		return m.executor.Counted(requests).List(ctx, s.spec(), headers)
 	})
 	if ctx.Err() != nil {
@@ -176,9 +176,9 @@ func (m *Service) Refresh(ctx context.Context, s *Server) error {
 	})
 }
 
-// withToken does something with a server's headers. If the server rejects a token that can be renewed, it is done
+// WithToken does something with a server's headers. If the server rejects a token that can be renewed, it is done
 // again with another: the server has done nothing.
-func withToken[T any](ctx context.Context, m *Service, s *Server, do func(headers map[string]string) (T, error)) (out T, err error) {
+func WithToken[T any](ctx context.Context, m *Service, s *Server, do func(headers map[string]string) (T, error)) (out T, err error) {
 	for again := true; ; again = false {
 		headers, err := m.Headers(ctx, s)
 		if err != nil {
@@ -293,7 +293,7 @@ func (p *Prepared) Run(ctx context.Context) (*mcp.CallToolResult, error) {
 		}
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: out.Text}}}, nil
 	}
-	return withToken(ctx, p.service, c.Server, func(headers map[string]string) (*mcp.CallToolResult, error) {
+	return WithToken(ctx, p.service, c.Server, func(headers map[string]string) (*mcp.CallToolResult, error) {
 		return p.service.executor.Counted(p.requests).Call(ctx, tools.Invocation{Tool: tools.Tool{Kind: tools.MCP, Remote: c.Tool.Name}, Spec: c.Server.spec(),
 			Secrets: tools.Secrets{c.Server.Label: headers}, Arguments: c.Arguments, IdempotencyKey: c.RequestID, Progress: c.Progress})
 	})
