@@ -161,7 +161,7 @@ func (m *Service) renew(ctx context.Context, s *Server, c *storedConnection) err
 	claimed := false
 	if err := m.DB.Write(ctx, func(tx *db.Tx) error {
 		n, err := tx.Exec(ctx, `UPDATE tool_servers SET renewal_id = $2, renewal_until = $3 WHERE id = $1 AND connection = $4 AND connection_state = 'connected'
-			AND (renewal_until IS NULL OR renewal_until <= $5)`, s.ID, id, now.Add(renewalLease).UnixMicro(), c.sealed, now.UnixMicro())
+			AND (renewal_until IS NULL OR renewal_until <= $5 OR renewal_id = $2)`, s.ID, id, now.Add(renewalLease).UnixMicro(), c.sealed, now.UnixMicro())
 		claimed = n == 1
 		return err
 	}); err != nil {
