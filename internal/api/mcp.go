@@ -155,6 +155,11 @@ func (m *mcpCall) protocol(result mcp.Result, err error) (mcp.Result, error) {
 	return nil, &jsonrpc.Error{Code: code, Message: f.Message}
 }
 
+// newToolList returns a list that only this key's client may cache. Claude Code rejects lists without a cache scope.
+func newToolList() *mcp.ListToolsResult {
+	return &mcp.ListToolsResult{Cacheable: mcp.Cacheable{CacheScope: "private"}, Tools: []*mcp.Tool{}}
+}
+
 func (m *mcpCall) listTools(ctx context.Context) (mcp.Result, error) {
 	if m.own() {
 		return m.listOwnTools(), nil
@@ -163,7 +168,7 @@ func (m *mcpCall) listTools(ctx context.Context) (mcp.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &mcp.ListToolsResult{Tools: []*mcp.Tool{}}
+	out := newToolList()
 	for _, t := range list {
 		if !m.Principal.AllowsTool(t.Name()) {
 			continue

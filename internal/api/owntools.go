@@ -137,7 +137,7 @@ func (m *mcpCall) offersOwn(t *ownTool) bool {
 }
 
 func (m *mcpCall) listOwnTools() mcp.Result {
-	out := &mcp.ListToolsResult{Tools: []*mcp.Tool{}}
+	out := newToolList()
 	for _, t := range ownTools() {
 		if m.offersOwn(t) {
 			out.Tools = append(out.Tools, t.Tool)

@@ -149,6 +149,9 @@ func toolNames(t *testing.T, session *mcp.ClientSession) (names []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if list.CacheScope != "private" { // Claude Code rejects lists without one
+		t.Errorf("the list has the cache scope %q, want private", list.CacheScope)
+	}
 	for _, tool := range list.Tools {
 		names = append(names, tool.Name)
 	}
