@@ -54,11 +54,15 @@ race: withpostgres ## run the tests with the race detector
 	@scripts/setup.sh compiler
 	$(TEST) $(RACE) -timeout $(RACE_TIMEOUT) $(ARGS) ./...
 
-clients: setup withpostgres ## run the SDKs of other projects against Turnpike
+clients: setup withpostgres ## run the SDKs and programs of other projects against Turnpike
 	go vet -tags clients $(CLIENTS)
 	$(TEST) -tags clients -timeout $(TEST_TIMEOUT) $(ARGS) $(CLIENTS)
 
-docs-test: build ## run the examples of the README, the tutorials and the guides (needs node, npm, python3, jq, openssl)
+.PHONY: clients-update
+clients-update: ## update the SDKs and programs that `make clients` and the guides run (needs npm)
+	scripts/update-clients.sh
+
+docs-test: build ## run the examples of the README, the tutorials and the guides (needs npm, python3, jq, openssl)
 	go vet -tags docs ./test/docs
 	go test -vet=off -tags docs -count=1 -v -timeout $(TEST_TIMEOUT) $(ARGS) ./test/docs
 

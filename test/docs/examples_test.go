@@ -11,6 +11,9 @@
 //	<!-- output: NAME -->       the block shows what that terminal prints
 //	<!-- example -->            the block doesn't show the output of the one before
 //
+// The commands that a page installs with npm install come from test/npm/package.json, in the versions that it has. HOME is
+// the directory in which the page's commands run.
+//
 // A block with a title in its fence (```python title="chat.py") is saved under
 // that name. A placeholder such as run_… is the last value with that prefix that
 // was printed. In output, … stands for anything.
@@ -83,7 +86,6 @@ func pages(t *testing.T) []string {
 func TestExamplesWorkAgainstFreshServer(t *testing.T) {
 	up := startUpstream(t)
 	byPage := map[string][]block{}
-	var ts []block
 	for _, page := range pages(t) {
 		blocks, err := blocksOf(page)
 		if err != nil {
@@ -91,9 +93,6 @@ func TestExamplesWorkAgainstFreshServer(t *testing.T) {
 		}
 		byPage[page] = blocks
 		for _, b := range blocks {
-			if b.language == "ts" && b.notRun == "" {
-				ts = append(ts, b)
-			}
 			if slices.Contains([]string{"sh", "ts", "python", "go", "ruby"}, b.language) {
 				notRun.total++
 			}
@@ -102,7 +101,7 @@ func TestExamplesWorkAgainstFreshServer(t *testing.T) {
 			}
 		}
 	}
-	compiled := compileTypeScript(t, ts)
+	compiled := compileTypeScript(t, byPage)
 	for _, page := range pages(t) {
 		t.Run(page, func(t *testing.T) { follow(t, byPage[page], up, compiled) })
 	}
@@ -123,7 +122,7 @@ type upstream struct {
 
 func startUpstream(t *testing.T) upstream {
 	t.Helper()
-	s := newSession(t)
+	s := newSession(t, "")
 	startServer(s, block{language: "sh", text: "turnpike serve\n"})
 	key := s.fill(block{language: "sh", text: "tp_test_…"})
 	return upstream{"http://127.0.0.1:" + s.ports["8080"] + "/v1", key, http.HandlerFunc(serveLocalModel)}
@@ -148,18 +147,18 @@ func serveLocalModel(w http.ResponseWriter, r *http.Request) {
 
 // follow does what a page says.
 func follow(t *testing.T, blocks []block, up upstream, compiled map[string]string) {
-	s := newSession(t)
+	modules, err := installPackages(blocks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSession(t, filepath.Join(modules, ".bin"))
 	s.values["sk-"], s.openAI = up.openAIKey, up.openAIURL
 	local := httptest.NewServer(up.localModels)
 	t.Cleanup(local.Close)
 	for _, port := range []string{"11434", "8000"} {
 		s.ports[port] = local.URL[strings.LastIndex(local.URL, ":")+1:]
 	}
-	modules, err := npmInstall()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(filepath.Join(modules, "node_modules"), filepath.Join(s.dir, "node_modules")); err != nil {
+	if err := os.Symlink(modules, filepath.Join(s.dir, "node_modules")); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.ContainsFunc(blocks, block.startsServer) {

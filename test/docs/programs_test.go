@@ -11,52 +11,44 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
+
+	"turnpike/test/npm"
 )
 
-// packages are what the TypeScript examples import, and the compiler.
-var packages = []string{"openai@6.49.0", "typescript@5.9.3", "@types/node@20.19.41", "express@5.1.0", "@types/express@5.0.3", "fastify@5.6.1", "hono@4.10.3"}
+// packages are what the TypeScript examples import on pages that don't install packages, and the compiler.
+var packages = []string{"openai", "typescript", "@types/node", "express", "@types/express", "fastify", "hono"}
 
-// npmInstall installs the packages once, next to what is built, and returns
-// the directory. It is renamed into place, so a failed installation leaves nothing.
-var npmInstall = sync.OnceValues(func() (string, error) {
-	dir, err := filepath.Abs(root + "bin/npm/docs-" + regexp.MustCompile(`[^0-9]+`).ReplaceAllString(strings.Join(packages, "-"), "-"))
-	if err != nil {
-		return "", err
+// installation finds the packages that a page installs.
+var installation = regexp.MustCompile(`(?m)^npm install (?:-g )?(.+)$`)
+
+// installPackages installs what the page's commands install, in the versions of test/npm, and returns the directory. Pages
+// without such a command get the default packages.
+func installPackages(blocks []block) (modules string, err error) {
+	var wanted []string
+	for _, b := range blocks {
+		if b.language == "sh" && b.notRun == "" {
+			for _, m := range installation.FindAllStringSubmatch(b.text, -1) {
+				wanted = append(wanted, strings.Fields(m[1])...)
+			}
+		}
 	}
-	if _, err := os.Stat(filepath.Join(dir, "node_modules")); err == nil {
-		return dir, nil
+	if len(wanted) == 0 {
+		wanted = packages
 	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return "", err
-	}
-	fresh, err := os.MkdirTemp(filepath.Dir(dir), "new-")
-	if err != nil {
-		return "", err
-	}
-	defer os.RemoveAll(fresh)
-	if err := os.WriteFile(filepath.Join(fresh, "package.json"), []byte(`{"private": true, "type": "module"}`), 0o644); err != nil {
-		return "", err
-	}
-	cmd := exec.Command("npm", append([]string{"install", "--no-audit", "--no-fund", "--no-save", "--ignore-scripts"}, packages...)...)
-	cmd.Dir = fresh
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("install the packages of the TypeScript examples: %w\n%s", err, out)
-	}
-	return dir, os.Rename(fresh, dir)
-})
+	return npm.Install(wanted...)
+}
 
 // compileTypeScript checks all TypeScript blocks in strict mode and returns the
-// JavaScript of each, by block.
-func compileTypeScript(t *testing.T, blocks []block) map[string]string {
+// JavaScript of each, by block. Each page has the packages that it installs.
+func compileTypeScript(t *testing.T, byPage map[string][]block) map[string]string {
 	t.Helper()
 	dir := t.TempDir()
-	modules, err := npmInstall()
+	modules, err := npm.Install(packages...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(filepath.Join(modules, "node_modules"), filepath.Join(dir, "node_modules")); err != nil {
+	if err := os.Symlink(modules, filepath.Join(dir, "node_modules")); err != nil {
 		t.Fatal(err)
 	}
 	write := func(name, text string) {
@@ -80,14 +72,29 @@ func compileTypeScript(t *testing.T, blocks []block) map[string]string {
 	}
 	write("tsconfig.json", string(settings))
 	sources := map[string]block{}
-	for _, b := range blocks {
-		name := b.title
-		if name == "" {
-			name = fmt.Sprintf("block-%d.mts", b.line)
+	for page, blocks := range byPage {
+		to := filepath.Join("src", strings.ReplaceAll(page, "/", "_"))
+		for _, b := range blocks {
+			if b.language != "ts" || b.notRun != "" {
+				continue
+			}
+			name := b.title
+			if name == "" {
+				name = fmt.Sprintf("block-%d.mts", b.line)
+			}
+			name = filepath.Join(to, name)
+			write(name, b.text)
+			sources[name] = b
 		}
-		name = filepath.Join("src", strings.ReplaceAll(b.page, "/", "_"), name)
-		write(name, b.text)
-		sources[name] = b
+		if modules, err = installPackages(blocks); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(filepath.Join(dir, to), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(modules, filepath.Join(dir, to, "node_modules")); err != nil {
+			t.Fatal(err)
+		}
 	}
 	cmd := exec.Command("node", "node_modules/typescript/bin/tsc")
 	cmd.Dir = dir

@@ -11,10 +11,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"turnpike/test/npm"
 )
 
 // blockTimeout bounds a block on a loaded machine.
@@ -35,8 +38,8 @@ type session struct {
 	openAI string            // the URL that stands for OpenAI's
 }
 
-// newSession starts a shell. The page's ports become free ones.
-func newSession(t *testing.T) *session {
+// newSession starts a shell that also finds the commands in a directory. The page's ports become free ones.
+func newSession(t *testing.T, bin string) *session {
 	t.Helper()
 	s := &session{t: t, dir: t.TempDir(), lines: make(chan string, 100), ports: map[string]string{}, values: map[string]string{}, jobs: map[string]string{}}
 	for _, port := range []string{"8080", "3000", "11434", "8000"} {
@@ -44,7 +47,11 @@ func newSession(t *testing.T) *session {
 	}
 	cmd := exec.Command("bash", "--noprofile", "--norc")
 	cmd.Dir = s.dir
-	cmd.Env = append(cleanEnv(), "PATH="+commands(t)+":"+os.Getenv("PATH"), "TURNPIKE_LISTEN=127.0.0.1:"+s.ports["8080"], "PORT="+s.ports["3000"])
+	node, err := npm.Node()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Env = append(cleanEnv(t), "HOME="+s.dir, "PATH="+strings.Join([]string{commands(t), bin, filepath.Dir(node), os.Getenv("PATH")}, ":"), "TURNPIKE_LISTEN=127.0.0.1:"+s.ports["8080"], "PORT="+s.ports["3000"])
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its background processes are ended with it
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -73,27 +80,40 @@ func newSession(t *testing.T) *session {
 	return s
 }
 
-// cleanEnv is the environment without what would reach Turnpike or a client library.
-func cleanEnv() []string {
+// cleanEnv is the environment without what would reach Turnpike or a client. Go keeps its caches.
+func cleanEnv(t *testing.T) []string {
+	t.Helper()
 	var env []string
 	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "TURNPIKE_") && !strings.HasPrefix(v, "OPENAI_") && !strings.HasPrefix(v, "PG") && !strings.HasPrefix(v, "PATH=") {
+		if !slices.ContainsFunc([]string{"TURNPIKE_", "OPENAI_", "ANTHROPIC_", "CLAUDE", "CODEX_", "XDG_", "PG", "PATH=", "HOME="}, func(prefix string) bool { return strings.HasPrefix(v, prefix) }) {
 			env = append(env, v)
 		}
+	}
+	for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOPATH"} {
+		value, err := exec.Command("go", "env", name).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		env = append(env, name+"="+strings.TrimSpace(string(value)))
 	}
 	return env
 }
 
-// commands returns a directory with turnpike and with a make whose only target is run.
+// commands returns a directory with turnpike, with a make whose only target is run, and with an npm that has nothing to do:
+// installPackages has installed the page's packages.
 func commands(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.Symlink(turnpike(t), filepath.Join(dir, "turnpike")); err != nil {
 		t.Fatal(err)
 	}
-	script := "#!/bin/sh\ntest \"$*\" = run || { echo \"make $*: only make run is tested\"; exit 1; }\nexec turnpike serve\n"
-	if err := os.WriteFile(filepath.Join(dir, "make"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
+	for name, script := range map[string]string{
+		"make": "#!/bin/sh\ntest \"$*\" = run || { echo \"make $*: only make run is tested\"; exit 1; }\nexec turnpike serve\n",
+		"npm":  "#!/bin/sh\ntest \"$1\" = install || { echo \"npm $*: only npm install is tested\"; exit 1; }\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return dir
 }
@@ -196,6 +216,9 @@ var lastCommand = regexp.MustCompile(`(?m)^(?:[A-Z_]+=\S+ )*(?:make|turnpike|pyt
 
 func (s *session) save(name, text string) {
 	s.t.Helper()
+	if err := os.MkdirAll(filepath.Dir(filepath.Join(s.dir, name)), 0o700); err != nil {
+		s.t.Fatal(err)
+	}
 	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(text), 0o600); err != nil {
 		s.t.Fatal(err)
 	}

@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"os"
-	"os/exec"
 	"testing"
 	"time"
 
@@ -33,16 +31,8 @@ func startHooked(t *testing.T) (s *harness.Server, key string) {
 // TestNodeSDKCreatesResponsesInTheBackground runs the published npm package, which also verifies the deliveries.
 func TestNodeSDKCreatesResponsesInTheBackground(t *testing.T) {
 	t.Parallel()
-	pkg, err := installed()
-	if err != nil {
-		t.Fatal(err)
-	}
 	s, key := startHooked(t)
-	cmd := exec.CommandContext(t.Context(), "node", "testdata/background.mjs")
-	cmd.Env = append(os.Environ(), "PACKAGE="+pkg, "BASE_URL="+s.URL+"/v1", "KEY="+key)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	runScript(t, "background.mjs", []string{"openai"}, "BASE_URL="+s.URL+"/v1", "KEY="+key)
 }
 
 // TestGoSDKCreatesResponsesInTheBackground is the same with openai-go.

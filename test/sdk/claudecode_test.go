@@ -20,24 +20,17 @@ import (
 	"turnpike/internal/config"
 	"turnpike/internal/credits"
 	"turnpike/test/harness"
+	"turnpike/test/npm"
 )
 
-// npmClaudeCode is the tested version of the npm package "@anthropic-ai/claude-code".
-const npmClaudeCode = "2.1.326"
-
-// claudeCode returns the path of the program. The package has no scripts of its own to run: npm
-// installs the binary of the platform as an optional dependency.
+// claudeCode returns the path of the program.
 func claudeCode(t *testing.T) string {
 	t.Helper()
-	modules, err := npmInstall("claude-code-"+npmClaudeCode, "@anthropic-ai/claude-code@"+npmClaudeCode)
+	modules, err := npm.Install("@anthropic-ai/claude-code")
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := filepath.Glob(filepath.Join(modules, "@anthropic-ai", "claude-code-*", "claude"))
-	if err != nil || len(found) == 0 {
-		t.Fatalf("no binary of Claude Code for this platform in %s (%v)", modules, err)
-	}
-	return found[0]
+	return filepath.Join(modules, ".bin", "claude")
 }
 
 const claudeModel = "claude-sonnet-4-5"

@@ -11,16 +11,14 @@ import (
 
 	"turnpike/internal/accounts"
 	"turnpike/test/harness"
+	"turnpike/test/npm"
 )
-
-// npmCline is the tested version of the npm package "cline".
-const npmCline = "3.0.65"
 
 // TestClineEditsAFile runs Cline with its OpenAI provider, which offers web search and image generation with
 // every request.
 func TestClineEditsAFile(t *testing.T) {
 	t.Parallel()
-	modules, err := npmInstall("cline-"+npmCline, "cline@"+npmCline)
+	modules, err := npm.Install("cline")
 	if err != nil {
 		t.Fatal(err)
 	}

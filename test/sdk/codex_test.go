@@ -17,13 +17,11 @@ import (
 	"turnpike/internal/credits"
 	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
+	"turnpike/test/npm"
 )
 
-// npmCodex is the tested version of the npm package "@openai/codex", and codexModel its default model.
-const (
-	npmCodex   = "0.169.0"
-	codexModel = "gpt-6.1-sol"
-)
+// codexModel is Codex's default model.
+const codexModel = "gpt-6.1-sol"
 
 // The patches that the model applies, one after the other.
 const (
@@ -36,7 +34,7 @@ const (
 // sandbox, which a container may not have, differ from the defaults.
 func codex(t *testing.T, s *harness.Server, key string, args ...string) (repository string) {
 	t.Helper()
-	modules, err := npmInstall("codex-"+npmCodex, "@openai/codex@"+npmCodex)
+	modules, err := npm.Install("@openai/codex")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -24,19 +23,17 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/ids"
 	"turnpike/test/harness"
-)
-
-// The tested version of the MCP conformance suite, and the version of Node that it needs.
-const (
-	npmConformance = "0.1.16"
-	npmNode        = "22.23.3"
+	"turnpike/test/npm"
 )
 
 // conformance runs the suite and fails if a scenario has another result than testdata/mcp-conformance.yml says.
 func conformance(t *testing.T, env []string, args ...string) {
 	t.Helper()
-	node := "node-" + runtime.GOOS + "-" + strings.Replace(runtime.GOARCH, "amd64", "x64", 1)
-	modules, err := npmInstall("conformance-"+npmConformance, "@modelcontextprotocol/conformance@"+npmConformance, node+"@"+npmNode)
+	modules, err := npm.Install("@modelcontextprotocol/conformance")
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := npm.Node()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +42,7 @@ func conformance(t *testing.T, env []string, args ...string) {
 		t.Fatal(err)
 	}
 	args = append([]string{filepath.Join(modules, "@modelcontextprotocol", "conformance", "dist", "index.js")}, args...)
-	cmd := exec.CommandContext(t.Context(), filepath.Join(modules, node, "bin", "node"), append(args, "--expected-failures", known)...)
+	cmd := exec.CommandContext(t.Context(), node, append(args, "--expected-failures", known)...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Dir = t.TempDir()
 	out, err := cmd.CombinedOutput()

@@ -4,7 +4,6 @@ package sdk_test
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,21 +16,13 @@ import (
 // SDK.
 func TestNodeSDKMakesMedia(t *testing.T) {
 	t.Parallel()
-	pkg, err := installed()
-	if err != nil {
-		t.Fatal(err)
-	}
 	withMakers(t, "sqlite", func(t *testing.T, s *harness.Server, m maker) {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, "source.png"), upstreams.PNGOf(64, 64), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.CommandContext(t.Context(), "node", "testdata/media.mjs")
-		cmd.Env = append(os.Environ(), "PACKAGE="+pkg, "BASE_URL="+s.URL+"/v1", "KEY="+m.key, "FOLDER="+dir, "IMAGE="+m.image, "SPEECH="+m.speech,
+		runScript(t, "media.mjs", []string{"openai"}, "BASE_URL="+s.URL+"/v1", "KEY="+m.key, "FOLDER="+dir, "IMAGE="+m.image, "SPEECH="+m.speech,
 			"VOICE="+m.voice, "VIDEO="+m.video, "MASKS="+yes(m.masks), "MP3="+yes(m.mp3))
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
 		m.checkDirectory(t, dir)
 	})
 }

@@ -3,12 +3,14 @@
 package sdk_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
 
 	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/packages/ssestream"
 	"github.com/openai/openai-go/v3/responses"
 	"github.com/openai/openai-go/v3/shared"
@@ -26,7 +28,7 @@ func TestSDKWithEveryProvider(t *testing.T) {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			withUpstreams(t, engine, func(t *testing.T, s *harness.Server, key string, u upstream) {
-				c := conversationWith{t, client(s, key), u}
+				c := conversationWith{T: t, Client: client(s, key), upstream: u}
 				c.chats()
 				c.usesTools()
 				c.getsJSON()
@@ -43,6 +45,49 @@ type conversationWith struct {
 	*testing.T
 	openai.Client
 	upstream
+	simulated bool
+}
+
+// sim returns a magic input for the simulator.
+func (c conversationWith) sim(input string) string {
+	if !c.simulated {
+		return ""
+	}
+	return " [[sim:" + input + "]]"
+}
+
+// openAIGo has the same conversation with the simulator.
+func openAIGo(t *testing.T, to connection) string {
+	t.Helper()
+	c := conversationWith{T: t, simulated: true, upstream: upstream{model: to.model, embeddings: to.embeddings},
+		Client: openai.NewClient(option.WithBaseURL(to.url+"/v1"), option.WithAPIKey(to.key), option.WithMaxRetries(0))}
+	for _, step := range []func(){c.chats, c.usesTools, c.getsJSON, c.shows, c.responds, c.respondsWithTools, c.embeds, c.fails, c.cancels} {
+		step()
+	}
+	return "ok: text\nok: streaming\nok: tools\nok: structured output\nok: images\nok: errors\nok: cancel\n"
+}
+
+func (c conversationWith) fails() {
+	c.Helper()
+	for prompt, status := range map[string]int{"[[sim:error=429]]": 429, "[[sim:error=503]]": 503} {
+		_, err := c.Chat.Completions.New(c.Context(), c.ask(prompt))
+		if e, ok := errors.AsType[*openai.Error](err); !ok || e.StatusCode != status {
+			c.Errorf("got %v, want status %d", err, status)
+		}
+	}
+}
+
+func (c conversationWith) cancels() {
+	c.Helper()
+	ctx, cancel := context.WithCancel(c.Context())
+	defer cancel()
+	stream := c.Chat.Completions.NewStreaming(ctx, c.ask("[[sim:length=500]] [[sim:chunk_delay=50ms]]"))
+	for stream.Next() {
+		cancel()
+	}
+	if !errors.Is(stream.Err(), context.Canceled) {
+		c.Errorf("a canceled stream ended with %v", stream.Err())
+	}
 }
 
 func (c conversationWith) ask(prompt string) openai.ChatCompletionNewParams {
@@ -88,10 +133,10 @@ func (c conversationWith) accumulate(p openai.ChatCompletionNewParams) *openai.C
 
 func (c conversationWith) chats() {
 	c.Helper()
-	if r := c.complete(c.ask("What is the answer?")); r.Choices[0].Message.Content != spoken || r.Choices[0].FinishReason != "stop" {
+	if r := c.complete(c.ask("What is the answer?" + c.sim("text="+spoken))); r.Choices[0].Message.Content != spoken || r.Choices[0].FinishReason != "stop" {
 		c.Errorf("answer: %s", r.RawJSON())
 	}
-	if acc := c.accumulate(c.ask("What is the answer?")); acc.Choices[0].Message.Content != spoken || acc.Choices[0].FinishReason != "stop" {
+	if acc := c.accumulate(c.ask("What is the answer?" + c.sim("text="+spoken))); acc.Choices[0].Message.Content != spoken || acc.Choices[0].FinishReason != "stop" {
 		c.Errorf("streamed: %+v", acc.Choices)
 	}
 }
@@ -99,9 +144,14 @@ func (c conversationWith) chats() {
 var weatherSchema = map[string]any{"type": "object", "required": []string{"city"}, "additionalProperties": false,
 	"properties": map[string]any{"city": map[string]any{"type": "string"}}}
 
+// weatherQuestion makes the model call the tool, and respond to its result.
+func (c conversationWith) weatherQuestion() string {
+	return "How is the weather in Paris?" + c.sim("script=tool:"+toolName+toolArgs+";text:"+spoken)
+}
+
 func (c conversationWith) usesTools() {
 	c.Helper()
-	p := c.ask("How is the weather in Paris?")
+	p := c.ask(c.weatherQuestion())
 	p.Tools = []openai.ChatCompletionToolUnionParam{openai.ChatCompletionFunctionTool(shared.FunctionDefinitionParam{Name: toolName, Parameters: weatherSchema})}
 	first := c.complete(p)
 	m := first.Choices[0].Message
@@ -132,7 +182,7 @@ func jsonText(v any) string {
 
 func (c conversationWith) getsJSON() {
 	c.Helper()
-	p := c.ask("Describe a person")
+	p := c.ask("Describe a person" + c.sim("text="+person))
 	p.ResponseFormat.OfJSONSchema = &shared.ResponseFormatJSONSchemaParam{JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{
 		Name: "person", Strict: openai.Bool(true), Schema: map[string]any{"type": "object", "additionalProperties": false, "required": []string{"name", "age"},
 			"properties": map[string]any{"name": map[string]any{"type": "string"}, "age": map[string]any{"type": "integer"}}},
@@ -146,7 +196,7 @@ func (c conversationWith) shows() {
 	c.Helper()
 	p := c.ask("")
 	p.Messages = []openai.ChatCompletionMessageParamUnion{openai.UserMessage([]openai.ChatCompletionContentPartUnionParam{
-		openai.TextContentPart("What is this?"), openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: "data:image/png;base64," + pixel})})}
+		openai.TextContentPart("What is this?" + c.sim("text="+spoken)), openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: "data:image/png;base64," + pixel})})}
 	if r := c.complete(p); r.Choices[0].Message.Content != spoken {
 		c.Errorf("answer: %s", r.RawJSON())
 	}
@@ -166,7 +216,7 @@ func (c conversationWith) respond(p responses.ResponseNewParams) *responses.Resp
 
 func (c conversationWith) responds() {
 	c.Helper()
-	p := responses.ResponseNewParams{Model: c.model, Instructions: openai.String("Be brief."), Input: responses.ResponseNewParamsInputUnion{OfString: openai.String("What is the answer?")}}
+	p := responses.ResponseNewParams{Model: c.model, Instructions: openai.String("Be brief."), Input: responses.ResponseNewParamsInputUnion{OfString: openai.String("What is the answer?" + c.sim("text="+spoken))}}
 	if r := c.respond(p); r.OutputText() != spoken {
 		c.Errorf("response: %s", r.RawJSON())
 	}
@@ -197,7 +247,7 @@ func each[T any](t *testing.T, s *ssestream.Stream[T], fn func(T)) {
 
 func (c conversationWith) respondsWithTools() {
 	c.Helper()
-	question := responses.ResponseInputItemParamOfMessage("How is the weather in Paris?", responses.EasyInputMessageRoleUser)
+	question := responses.ResponseInputItemParamOfMessage(c.weatherQuestion(), responses.EasyInputMessageRoleUser)
 	p := responses.ResponseNewParams{Model: c.model, Input: responses.ResponseNewParamsInputUnion{OfInputItemList: responses.ResponseInputParam{question}},
 		Tools: []responses.ToolUnionParam{{OfFunction: &responses.FunctionToolParam{Name: toolName, Parameters: weatherSchema, Strict: openai.Bool(true)}}}}
 	first := c.respond(p)

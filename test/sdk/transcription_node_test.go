@@ -4,7 +4,6 @@ package sdk_test
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -15,10 +14,6 @@ import (
 // TestNodeSDKTranscribes runs the published npm package against the simulator and a mock of OpenAI.
 func TestNodeSDKTranscribes(t *testing.T) {
 	t.Parallel()
-	pkg, err := installed()
-	if err != nil {
-		t.Fatal(err)
-	}
 	withMakers(t, "sqlite", func(t *testing.T, s *harness.Server, m maker) {
 		if m.name == "gemini" {
 			t.Skip("Gemini has no such endpoint")
@@ -28,10 +23,6 @@ func TestNodeSDKTranscribes(t *testing.T) {
 		if err := os.WriteFile(file, append(audio.Header(format, 64_000), make([]byte, 64_000)...), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.CommandContext(t.Context(), "node", "testdata/transcribe.mjs")
-		cmd.Env = append(os.Environ(), "PACKAGE="+pkg, "BASE_URL="+s.URL+"/v1", "KEY="+m.key, "FILE="+file)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+		runScript(t, "transcribe.mjs", []string{"openai"}, "BASE_URL="+s.URL+"/v1", "KEY="+m.key, "FILE="+file)
 	})
 }

@@ -21,10 +21,16 @@ var (
 
 func main() {
 	client := anthropic.NewClient(option.WithBaseURL(os.Getenv("BASE_URL")), option.WithAPIKey(os.Getenv("KEY")), option.WithMaxRetries(0))
-	for _, step := range []func(context.Context, anthropic.Client) error{text, stream, tools, media, failures} {
-		if err := step(context.Background(), client); err != nil {
+	for _, step := range []struct {
+		run   func(context.Context, anthropic.Client) error
+		shows []string
+	}{{text, []string{"text"}}, {stream, []string{"streaming"}}, {tools, []string{"tools"}}, {media, []string{"structured output", "images"}}, {failures, []string{"errors", "cancel"}}} {
+		if err := step.run(context.Background(), client); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
+		}
+		for _, name := range step.shows {
+			fmt.Println("ok: " + name)
 		}
 	}
 }

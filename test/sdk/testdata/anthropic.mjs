@@ -1,10 +1,8 @@
 // The shared conversation in Anthropic's format, with the published npm package.
 import assert from "node:assert/strict";
-import { createRequire } from "node:module";
+import Anthropic from "@anthropic-ai/sdk";
 
-const { MODULES, BASE_URL, KEY, MODEL, SPOKEN, TOOL, ARGS, PERSON, PIXEL, SIMULATED } = process.env;
-const require = createRequire(MODULES);
-const { default: Anthropic } = require("@anthropic-ai/sdk");
+const { BASE_URL, KEY, MODEL, SPOKEN, TOOL, ARGS, PERSON, PIXEL, SIMULATED } = process.env;
 const client = new Anthropic({ baseURL: BASE_URL, apiKey: KEY, maxRetries: 0 });
 const sim = (input) => (SIMULATED ? ` [[sim:${input}]]` : "");
 const ask = (content, more) => ({ model: MODEL, max_tokens: 1024, messages: [{ role: "user", content }], ...more });
@@ -15,6 +13,7 @@ assert.equal(plain.content[0].text, SPOKEN);
 assert.equal(plain.stop_reason, "end_turn");
 assert.ok(plain.usage.input_tokens > 0 && plain.usage.output_tokens > 0, JSON.stringify(plain.usage));
 assert.match(plain._request_id, /^req_/);
+console.log("ok: text");
 
 let text = "";
 const stream = client.messages.stream(ask("What is the answer?" + sim("text=" + SPOKEN)));
@@ -23,6 +22,7 @@ const streamed = await stream.finalMessage();
 assert.equal(streamed.content[0].text, SPOKEN);
 assert.equal(text, SPOKEN);
 assert.ok(streamed.usage.output_tokens > 0, JSON.stringify(streamed.usage));
+console.log("ok: streaming");
 
 // Tools over two turns, and a streamed call.
 const tools = [{ name: TOOL, description: "Reads the weather.", input_schema: { type: "object", properties: { city: { type: "string" } }, required: ["city"] } }];
@@ -44,16 +44,19 @@ assert.equal(second.content[0].text, SPOKEN);
 const calling = await client.messages.stream(ask(question, { tools })).finalMessage();
 assert.equal(calling.stop_reason, "tool_use");
 assert.deepEqual(calling.content.find((block) => block.type === "tool_use").input, JSON.parse(ARGS));
+console.log("ok: tools");
 
 // Structured output and an image.
 const schema = { type: "object", properties: { name: { type: "string" }, age: { type: "integer" } }, required: ["name", "age"], additionalProperties: false };
 const described = await client.messages.create(ask("Describe a person" + sim("text=" + PERSON), { output_config: { format: { type: "json_schema", schema } } }));
 assert.deepEqual(JSON.parse(described.content[0].text), JSON.parse(PERSON));
+console.log("ok: structured output");
 const shown = await client.messages.create(ask([
   { type: "text", text: "What is this?" + sim("text=" + SPOKEN) },
   { type: "image", source: { type: "base64", media_type: "image/png", data: PIXEL } },
 ]));
 assert.equal(shown.content[0].text, SPOKEN);
+console.log("ok: images");
 
 // Counting, models, errors and cancellation.
 if (SIMULATED) {
@@ -69,9 +72,11 @@ const wrong = new Anthropic({ baseURL: BASE_URL, apiKey: "wrong", maxRetries: 0 
 await assert.rejects(wrong.messages.create(ask("hi")), Anthropic.AuthenticationError);
 if (SIMULATED) {
   await assert.rejects(client.messages.create(ask("[[sim:error=429]]")), Anthropic.RateLimitError);
+  console.log("ok: errors");
   const slow = client.messages.stream(ask("[[sim:length=500]] [[sim:chunk_delay=50ms]]"));
   slow.once("text", () => slow.abort());
   await assert.rejects(slow.finalMessage(), Anthropic.APIUserAbortError);
+  console.log("ok: cancel");
 }
 
 // Message batches.

@@ -1,8 +1,8 @@
 // Runs background responses with the published SDK: poll, stream, resume, cancel, and webhooks.
 import assert from "node:assert/strict";
 import http from "node:http";
+import OpenAI from "openai";
 
-const { OpenAI } = await import(process.env.PACKAGE);
 const client = new OpenAI({ apiKey: process.env.KEY, baseURL: process.env.BASE_URL });
 const model = "gpt-4o-mini";
 const ended = new Set(["completed", "incomplete", "failed", "cancelled"]);

@@ -7,10 +7,9 @@ import { readFile, writeFile } from "node:fs/promises";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { setTimeout } from "node:timers/promises";
-import { pathToFileURL } from "node:url";
+import OpenAI, { toFile } from "openai";
 
-const { PACKAGE, BASE_URL, KEY, FOLDER, IMAGE, SPEECH, VOICE, VIDEO, MASKS, MP3 } = process.env;
-const { default: OpenAI, toFile } = await import(pathToFileURL(PACKAGE));
+const { BASE_URL, KEY, FOLDER, IMAGE, SPEECH, VOICE, VIDEO, MASKS, MP3 } = process.env;
 const client = new OpenAI({ baseURL: BASE_URL, apiKey: KEY, maxRetries: 0 });
 const sum = (data) => createHash("sha256").update(data).digest("hex");
 const source = FOLDER + "/source.png";

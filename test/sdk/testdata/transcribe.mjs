@@ -2,10 +2,9 @@
 import assert from "node:assert/strict";
 import { createReadStream } from "node:fs";
 import { readFile } from "node:fs/promises";
-import { pathToFileURL } from "node:url";
+import OpenAI, { toFile } from "openai";
 
-const { PACKAGE, BASE_URL, KEY, FILE } = process.env;
-const { default: OpenAI, toFile } = await import(pathToFileURL(PACKAGE));
+const { BASE_URL, KEY, FILE } = process.env;
 const client = new OpenAI({ baseURL: BASE_URL, apiKey: KEY, maxRetries: 0 });
 const file = () => createReadStream(FILE);
 
