@@ -147,6 +147,21 @@ func TestClientsCanDoWhatTheirTableSays(t *testing.T) {
 	}
 }
 
+// TestClientsOfOtherGateways runs libraries for other gateways and providers with a test key.
+func TestClientsOfOtherGateways(t *testing.T) {
+	t.Parallel()
+	s := harness.Start(t, harness.Config(t, "sqlite"), harness.NewClock())
+	key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
+	others := []string{"@instructor-ai/instructor", "@mistralai/mistralai", "together-ai", "@openrouter/ai-sdk-provider", "portkey-ai"}
+	run := script("others.mjs", append([]string{"openai", "ai", "zod"}, others...)...)
+	output := run(t, connection{url: s.URL, key: key, model: "gpt-4o-mini", embeddings: "text-embedding-3-small", simulated: true})
+	for _, name := range others {
+		if !strings.Contains(output, "ok: "+name+"\n") {
+			t.Errorf("%s doesn't work:\n%s", name, output)
+		}
+	}
+}
+
 var tableRow = regexp.MustCompile("(?m)^\\| `([^`]+)`[^|]*\\|[^|]*\\|(.+)\\|$")
 
 // documentedCapabilities returns the capabilities of each client that the first table of docs/reference/clients.md has.
