@@ -15,6 +15,8 @@ done
 
 go get github.com/openai/openai-go/v3@latest
 go mod tidy
-(cd test/sdk/anthropicgo && go get github.com/anthropics/anthropic-sdk-go/v2@latest)
-(cd test/sdk/anthropicgo && go mod tidy)
+cd test/sdk/goclients
+go get github.com/anthropics/anthropic-sdk-go/v2@latest github.com/sashabaranov/go-openai@latest
+go mod tidy
+cd ../../..
 go test -count=1 ./test/npm -update

@@ -16,8 +16,9 @@ var row = regexp.MustCompile("(?m)^(\\| `([^`]+)`[^|]*\\| )([0-9][^ |]*)( \\|)")
 
 // goClients are the modules of clients in Go, with the file that has their version.
 var goClients = map[string][2]string{
+	"go-openai":        {"../sdk/goclients/go.mod", "github.com/sashabaranov/go-openai"},
 	"openai-go":        {"../../go.mod", "github.com/openai/openai-go/v3"},
-	"anthropic-sdk-go": {"../sdk/anthropicgo/go.mod", "github.com/anthropics/anthropic-sdk-go/v2"},
+	"anthropic-sdk-go": {"../sdk/goclients/go.mod", "github.com/anthropics/anthropic-sdk-go/v2"},
 }
 
 func TestClientsPageHasTheTestedVersions(t *testing.T) {

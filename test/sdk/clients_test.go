@@ -23,7 +23,7 @@ var libraries = []library{
 	{name: "openai", run: script("openai.mjs", "openai")},
 	{name: "openai-go", run: openAIGo},
 	{name: "@anthropic-ai/sdk", run: script("anthropic.mjs", "@anthropic-ai/sdk")},
-	{name: "anthropic-sdk-go", run: anthropicGo},
+	{name: "anthropic-sdk-go", run: goProgram("anthropic")},
 	{name: "@ai-sdk/openai", run: script("ai.mjs", "ai", "@ai-sdk/openai", "zod")},
 	{name: "@ai-sdk/anthropic", run: script("ai.mjs", "ai", "@ai-sdk/anthropic", "zod")},
 	{name: "@ai-sdk/open-responses", run: script("ai.mjs", "ai", "@ai-sdk/open-responses", "zod")},
@@ -152,9 +152,11 @@ func TestClientsOfOtherGateways(t *testing.T) {
 	t.Parallel()
 	s := harness.Start(t, harness.Config(t, "sqlite"), harness.NewClock())
 	key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
+	to := connection{url: s.URL, key: key, model: "gpt-4o-mini", embeddings: "text-embedding-3-small", simulated: true}
+	goProgram("goopenai")(t, to)
 	others := []string{"@instructor-ai/instructor", "@mistralai/mistralai", "together-ai", "@openrouter/ai-sdk-provider", "portkey-ai"}
 	run := script("others.mjs", append([]string{"openai", "ai", "zod"}, others...)...)
-	output := run(t, connection{url: s.URL, key: key, model: "gpt-4o-mini", embeddings: "text-embedding-3-small", simulated: true})
+	output := run(t, to)
 	for _, name := range others {
 		if !strings.Contains(output, "ok: "+name+"\n") {
 			t.Errorf("%s doesn't work:\n%s", name, output)

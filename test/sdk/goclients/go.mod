@@ -1,8 +1,11 @@
-module anthropicgo
+module goclients
 
 go 1.26.0
 
-require github.com/anthropics/anthropic-sdk-go/v2 v2.10.0
+require (
+	github.com/anthropics/anthropic-sdk-go/v2 v2.10.0
+	github.com/sashabaranov/go-openai v1.43.0
+)
 
 require (
 	github.com/bahlo/generic-list-go v0.2.0 // indirect

@@ -1,4 +1,4 @@
-// Anthropicgo runs the shared conversation of the SDK tests with anthropic-sdk-go. It is a module
+// Anthropic runs the shared conversation of the SDK tests with anthropic-sdk-go. It is in a module
 // of its own, so that the product doesn't depend on the SDK.
 package main
 
