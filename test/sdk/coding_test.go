@@ -41,8 +41,8 @@ const (
 func TestCodingAgentsEditAFile(t *testing.T) {
 	t.Parallel()
 	for name, p := range map[string]codingAgent{
-		"opencode":                     {"opencode-ai", openCodeSettings, "opencode.json", []string{"opencode", "run", "-m", "turnpike/claude-sonnet-5"}, openCodePrompt, true},
-		"opencode in Anthropic format": {"opencode-ai", openCodeSettings, "opencode.json", []string{"opencode", "run", "-m", "anthropic/claude-sonnet-4-5"}, openCodePrompt, true},
+		"opencode":                     {"opencode-ai", openCodeSettings, "opencode.json", []string{"opencode", "run", "--title", "Notes", "--print-logs", "-m", "turnpike/claude-sonnet-5"}, openCodePrompt, true},
+		"opencode in Anthropic format": {"opencode-ai", openCodeSettings, "opencode.json", []string{"opencode", "run", "--title", "Notes", "--print-logs", "-m", "anthropic/claude-sonnet-4-5"}, openCodePrompt, true},
 		"Continue":                     {"@continuedev/cli", continueSettings, "continue.yaml", []string{"cn", "--config", "continue.yaml", "--auto", "-p"}, continuePrompt, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestCodingAgentsEditAFile(t *testing.T) {
 			if cmd.Env, err = npm.Environment(modules); err != nil {
 				t.Fatal(err)
 			}
-			cmd.Env, cmd.Dir = append(cmd.Env, "HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_DATA_HOME="+home, "TURNPIKE_API_KEY="+key), repository
+			cmd.Env, cmd.Dir = append(cmd.Env, "HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_DATA_HOME="+home, "TURNPIKE_API_KEY="+key, "OPENCODE_DISABLE_MODELS_FETCH=1"), repository
 			out, err := cmd.CombinedOutput()
 			text, readErr := os.ReadFile(filepath.Join(repository, "notes.txt"))
 			if err != nil || readErr != nil || string(text) != "second\n" || !strings.Contains(string(out), "All done.") {

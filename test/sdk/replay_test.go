@@ -79,7 +79,7 @@ var replays = []replayed{
 		want: []string{`"content":"Hello`, "data: [DONE]"}},
 	{client: "Cursor", what: "is rejected in agent mode", path: "/v1/chat/completions", status: 400,
 		body: `{"input":[{"role":"user","content":[{"type":"input_text","text":"Edit the file."}]}],"model":"gpt-5.4","stream":true,"reasoning":{"effort":"medium"},"tools":[{"type":"function","name":"edit_file","parameters":{"type":"object"}}]}`,
-		want: []string{`"param":"messages"`}},
+		want: []string{`"param":"tools[0].function"`}},
 }
 
 func TestReplayedClients(t *testing.T) {
