@@ -32,6 +32,8 @@ const (
 		"small_model": "turnpike/claude-sonnet-5"}`
 	openCodePrompt = `Write a note. [[sim:script=tool:write{"filePath":"DIR/notes.txt","content":"first\n"};` +
 		`tool:edit{"filePath":"DIR/notes.txt","oldString":"first","newString":"second"};text:All done.]]`
+	qwenPrompt = `Write a note. [[sim:script=tool:write_file{"file_path":"DIR/notes.txt","content":"first\n"};` +
+		`tool:edit{"file_path":"DIR/notes.txt","old_string":"first","new_string":"second"};text:All done.]]`
 	continueSettings = `{"name": "Turnpike", "version": "1.0.0", "schema": "v1", "models": [{"name": "model", "provider": "openai", "model": "gpt-5.4",
 		"apiBase": "%s/v1", "apiKey": "${{ secrets.TURNPIKE_API_KEY }}"}]}`
 	continuePrompt = `Write a note. [[sim:script=tool:Write{"filepath":"notes.txt","content":"first\n"};tool:Read{"filepath":"DIR/notes.txt"};` +
@@ -44,6 +46,7 @@ func TestCodingAgentsEditAFile(t *testing.T) {
 		"opencode":                     {"opencode-ai", openCodeSettings, "opencode.json", []string{"opencode", "run", "--title", "Notes", "--print-logs", "-m", "turnpike/claude-sonnet-5"}, openCodePrompt, true},
 		"opencode in Anthropic format": {"opencode-ai", openCodeSettings, "opencode.json", []string{"opencode", "run", "--title", "Notes", "--print-logs", "-m", "anthropic/claude-sonnet-4-5"}, openCodePrompt, true},
 		"Continue":                     {"@continuedev/cli", continueSettings, "continue.yaml", []string{"cn", "--config", "continue.yaml", "--auto", "-p"}, continuePrompt, false},
+		"Qwen Code":                    {"@qwen-code/qwen-code", "%s\n", "server.txt", []string{"qwen", "--auth-type", "openai", "--yolo", "-p"}, qwenPrompt, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -71,6 +74,9 @@ func TestCodingAgentsEditAFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			cmd.Env, cmd.Dir = append(cmd.Env, "HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_DATA_HOME="+home, "TURNPIKE_API_KEY="+key, "OPENCODE_DISABLE_MODELS_FETCH=1"), repository
+			if name == "Qwen Code" { // it has no file for these settings
+				cmd.Env = append(cmd.Env, "OPENAI_BASE_URL="+s.URL+"/v1", "OPENAI_API_KEY="+key, "OPENAI_MODEL=gpt-5.4")
+			}
 			out, err := cmd.CombinedOutput()
 			text, readErr := os.ReadFile(filepath.Join(repository, "notes.txt"))
 			if err != nil || readErr != nil || string(text) != "second\n" || !strings.Contains(string(out), "All done.") {
