@@ -43,8 +43,8 @@ const (
 func TestCodingAgentsEditAFile(t *testing.T) {
 	t.Parallel()
 	for name, p := range map[string]codingAgent{
-		"opencode":                     {"opencode-ai", openCodeSettings, "opencode.json", []string{"opencode", "run", "--title", "Notes", "--print-logs", "-m", "turnpike/claude-sonnet-5"}, openCodePrompt, true},
-		"opencode in Anthropic format": {"opencode-ai", openCodeSettings, "opencode.json", []string{"opencode", "run", "--title", "Notes", "--print-logs", "-m", "anthropic/claude-sonnet-4-5"}, openCodePrompt, true},
+		"opencode":                     {"opencode-ai", openCodeSettings, "opencode.json", []string{"opencode", "run", "--title", "Notes", "-m", "turnpike/claude-sonnet-5"}, openCodePrompt, true},
+		"opencode in Anthropic format": {"opencode-ai", openCodeSettings, "opencode.json", []string{"opencode", "run", "--title", "Notes", "-m", "anthropic/claude-sonnet-4-5"}, openCodePrompt, true},
 		"Continue":                     {"@continuedev/cli", continueSettings, "continue.yaml", []string{"cn", "--config", "continue.yaml", "--auto", "-p"}, continuePrompt, false},
 		"Qwen Code":                    {"@qwen-code/qwen-code", "%s\n", "server.txt", []string{"qwen", "--auth-type", "openai", "--yolo", "-p"}, qwenPrompt, false},
 	} {
@@ -73,7 +73,7 @@ func TestCodingAgentsEditAFile(t *testing.T) {
 			if cmd.Env, err = npm.Environment(modules); err != nil {
 				t.Fatal(err)
 			}
-			cmd.Env, cmd.Dir = append(cmd.Env, "HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_DATA_HOME="+home, "TURNPIKE_API_KEY="+key, "OPENCODE_DISABLE_MODELS_FETCH=1"), repository
+			cmd.Env, cmd.Dir = append(cmd.Env, "PWD="+repository, "HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_DATA_HOME="+home, "TURNPIKE_API_KEY="+key, "OPENCODE_DISABLE_MODELS_FETCH=1"), repository
 			if name == "Qwen Code" { // it has no file for these settings
 				cmd.Env = append(cmd.Env, "OPENAI_BASE_URL="+s.URL+"/v1", "OPENAI_API_KEY="+key, "OPENAI_MODEL=gpt-5.4")
 			}
