@@ -65,7 +65,7 @@ func serveMCP(c *Call) error {
 	if err != nil {
 		return err
 	}
-	m := &mcpCall{Call: c, label: c.R.PathValue("server"), writer: &mcpWriter{c: c}}
+	m := &mcpCall{Call: c, label: c.R.PathValue("label"), writer: &mcpWriter{c: c}}
 	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("[")) {
 		return fault.New(fault.InvalidJSON, "JSON-RPC batches are not supported. Send each message in a separate request.")
 	}

@@ -173,7 +173,7 @@ func resourceRoutes() []Route {
 		{"GET", "/v1/usage", access.UsageRead, read(getUsage)},
 
 		{"POST", mcpPath, access.MCPToolsCall, serveMCP},
-		{"POST", mcpPath + "/{server}", access.MCPToolsCall, serveMCP},
+		{"POST", mcpPath + "/{label}", access.MCPToolsCall, serveMCP},
 		{"POST", "/v1/tool_servers", access.ToolServersWrite, act(createToolServer)},
 		{"GET", "/v1/tool_servers", access.ToolServersRead, read(listToolServers)},
 		{"GET", "/v1/tool_servers/{id}", access.ToolServersRead, read(getToolServer)},

@@ -63,7 +63,7 @@ func startForTools(t *testing.T) (s *harness.Server, key string) {
 	return s, key
 }
 
-// TestMCPServerConformance runs the suite against /mcp/{server}, with a server that has the suite's tools behind it.
+// TestMCPServerConformance runs the suite against /mcp/{label}, with a server that has the suite's tools behind it.
 func TestMCPServerConformance(t *testing.T) {
 	t.Parallel()
 	s, key := startForTools(t)
