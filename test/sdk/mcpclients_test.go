@@ -28,6 +28,7 @@ import (
 	"turnpike/internal/safehttp"
 	"turnpike/internal/visibility"
 	"turnpike/test/harness"
+	"turnpike/test/npm"
 )
 
 // shop is a registered MCP server with two tools. Calls of pay need an approval.
@@ -154,7 +155,7 @@ func TestClaudeCodeCallsToolsOfRegisteredServers(t *testing.T) {
 
 func TestCodexCallsToolsOfRegisteredServers(t *testing.T) {
 	t.Parallel()
-	modules, err := npmInstall("codex-"+npmCodex, "@openai/codex@"+npmCodex)
+	modules, err := npm.Install("@openai/codex")
 	if err != nil {
 		t.Fatal(err)
 	}
