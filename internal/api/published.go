@@ -153,10 +153,14 @@ func openEnum(schema *yaml.Node) {
 }
 
 // simplify removes multipleOf, which validators compute with binary fractions, and moves defaults into the
-// descriptions of their fields, because generators make fields with a default required.
+// descriptions of their fields, because generators make fields with a default required. Numbers get the format double,
+// because generators may choose 32 bits otherwise, which are too few for credits.
 func simplify(n *yaml.Node) {
 	if n.Kind == yaml.MappingNode {
 		remove(n, "multipleOf")
+		if isNumber(member(n, "type")) && member(n, "format") == nil {
+			add(n, "format", &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: "double"})
+		}
 	}
 	for field := range members(member(n, "properties")) {
 		if field.Kind != yaml.MappingNode {
@@ -179,4 +183,9 @@ func simplify(n *yaml.Node) {
 	for _, child := range n.Content {
 		simplify(child)
 	}
+}
+
+// isNumber reports whether a type is number, or number and null.
+func isNumber(kind *yaml.Node) bool {
+	return kind != nil && (kind.Value == "number" || kind.Kind == yaml.SequenceNode && slices.ContainsFunc(kind.Content, func(k *yaml.Node) bool { return k.Value == "number" }))
 }
