@@ -2,7 +2,7 @@
 # ARGS goes to the program or the test run: make run ARGS='--listen :9000', make test ARGS='-run Revoke'.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run build test test-browser race clients docs-test diagrams screenshots chaos bench profile lint prose fuzz dist distcheck install chart clean tools withpostgres
+.PHONY: help setup run build test test-browser race clients sdk docs-test diagrams screenshots chaos bench profile lint prose fuzz dist distcheck install chart clean tools withpostgres
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 TEST_TIMEOUT ?= 20m
@@ -44,6 +44,7 @@ build: ## build bin/turnpike
 
 # The packages that take longest start first.
 test: setup withpostgres ## run the tests on both databases
+	cd sdk/go && go test -vet=off ./...
 	$(TEST) -timeout $(TEST_TIMEOUT) $(ARGS) ./test/api ./test/certificates ./test/scripts ./...
 
 test-browser: withpostgres ## use the dashboard in Chromium
@@ -55,12 +56,19 @@ race: withpostgres ## run the tests with the race detector
 	$(TEST) $(RACE) -timeout $(RACE_TIMEOUT) $(ARGS) ./...
 
 clients: setup withpostgres ## run the SDKs and programs of other projects against Turnpike
+	@scripts/setup.sh chromium
 	go vet -tags clients $(CLIENTS)
 	$(TEST) -tags clients -timeout $(TEST_TIMEOUT) $(ARGS) $(CLIENTS)
 
 .PHONY: clients-update
 clients-update: ## update the SDKs and programs that `make clients` and the guides run (needs npm)
 	scripts/update-clients.sh
+
+sdk: ## generate the SDKs from openapi.yaml (needs npm)
+	go test -count=1 -run '^TestSDKDocumentIsCurrent$$' ./internal/api -update
+	go generate -C sdk/go ./api
+	npm --prefix sdk/typescript ci --no-audit --no-fund --ignore-scripts
+	npm --prefix sdk/typescript run generate
 
 docs-test: build ## run the examples of the README, the tutorials and the guides (needs npm, python3, jq, openssl)
 	go vet -tags docs ./test/docs
@@ -100,6 +108,7 @@ lint: ## gofmt, vet, staticcheck and our own rules; govulncheck where its databa
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; }
 	go build -o bin/lint ./test/lint
 	go vet -vettool=$(CURDIR)/bin/lint -tags browser,docs,chaosha,upgrade ./...
+	cd sdk/go && go vet -vettool=$(CURDIR)/bin/lint -tags clients .
 	@scripts/vulncheck.sh
 
 prose: ## check the wording of docs, comments, messages, templates and openapi.yaml (ARGS=-v lists findings and warnings)

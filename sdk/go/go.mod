@@ -1,0 +1,15 @@
+module turnpike/sdk/go
+
+go 1.26.0
+
+require (
+	github.com/oapi-codegen/runtime v1.8.0
+	turnpike v0.0.0
+)
+
+require (
+	github.com/apapsch/go-jsonmerge/v2 v2.0.0 // indirect
+	github.com/google/uuid v1.6.0 // indirect
+)
+
+replace turnpike => ../..
