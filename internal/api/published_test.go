@@ -99,3 +99,36 @@ func TestGeneratorsCanReadThePublishedDocument(t *testing.T) {
 		t.Errorf("the default is not described: %q", got)
 	}
 }
+
+// TestPublishedNumbersAreDoubles protects amounts of credits, for which generators would otherwise choose 32 bits.
+func TestPublishedNumbersAreDoubles(t *testing.T) {
+	t.Parallel()
+	var root map[string]any
+	if err := json.Unmarshal(api.OpenAPI(), &root); err != nil {
+		t.Fatal(err)
+	}
+	numbers := 0
+	var walk func(at string, node any)
+	walk = func(at string, node any) {
+		switch node := node.(type) {
+		case []any:
+			for _, child := range node {
+				walk(at, child)
+			}
+		case map[string]any:
+			if node["type"] == "number" {
+				numbers++
+				if node["format"] != "double" {
+					t.Errorf("%s: a number with the format %v", at, node["format"])
+				}
+			}
+			for name, child := range node {
+				walk(at+"/"+name, child)
+			}
+		}
+	}
+	walk("", root["components"].(map[string]any)["schemas"])
+	if numbers == 0 {
+		t.Error("the document has no numbers")
+	}
+}
