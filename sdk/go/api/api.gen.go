@@ -930,6 +930,9 @@ type AgentStep_ToolCalls struct {
 	// ArgumentsHash The hex SHA-256 of `arguments`.
 	ArgumentsHash string `json:"arguments_hash"`
 
+	// Credits An amount of credits, with up to six decimal places.
+	Credits Credits `json:"credits"`
+
 	// FinishedAt When the output arrived.
 	FinishedAt *int `json:"finished_at"`
 
@@ -5925,7 +5928,7 @@ type ClientInterface interface {
 	// - `approval.decided`: someone decided. Fields: `approval_id`, `call_id`, `decision`, `decided_by`, `reason`.
 	// - `tool_call.requested`: the model called a tool. Fields: `call_id`, `tool`, `arguments`.
 	// - `tool_call.started`: the server executes a tool. Fields: `call_id`, `tool`.
-	// - `tool_call.completed`: the server or you executed a tool, or the call failed. Fields: `call_id`, `tool`, `is_error`, `simulated`, `output`.
+	// - `tool_call.completed`: the server or you executed a tool, or the call failed. Fields: `call_id`, `tool`, `is_error`, `simulated`, `output`, `credits`.
 	//
 	// Requires the scope `agents.runs:read`.
 	//
@@ -7278,7 +7281,7 @@ func (c *Client) CancelAgentRun(ctx context.Context, id AgentRunIDInPath, params
 // - `approval.decided`: someone decided. Fields: `approval_id`, `call_id`, `decision`, `decided_by`, `reason`.
 // - `tool_call.requested`: the model called a tool. Fields: `call_id`, `tool`, `arguments`.
 // - `tool_call.started`: the server executes a tool. Fields: `call_id`, `tool`.
-// - `tool_call.completed`: the server or you executed a tool, or the call failed. Fields: `call_id`, `tool`, `is_error`, `simulated`, `output`.
+// - `tool_call.completed`: the server or you executed a tool, or the call failed. Fields: `call_id`, `tool`, `is_error`, `simulated`, `output`, `credits`.
 //
 // Requires the scope `agents.runs:read`.
 //
@@ -14732,7 +14735,7 @@ type ClientWithResponsesInterface interface {
 	// - `approval.decided`: someone decided. Fields: `approval_id`, `call_id`, `decision`, `decided_by`, `reason`.
 	// - `tool_call.requested`: the model called a tool. Fields: `call_id`, `tool`, `arguments`.
 	// - `tool_call.started`: the server executes a tool. Fields: `call_id`, `tool`.
-	// - `tool_call.completed`: the server or you executed a tool, or the call failed. Fields: `call_id`, `tool`, `is_error`, `simulated`, `output`.
+	// - `tool_call.completed`: the server or you executed a tool, or the call failed. Fields: `call_id`, `tool`, `is_error`, `simulated`, `output`, `credits`.
 	//
 	// Requires the scope `agents.runs:read`.
 	//
@@ -17933,7 +17936,7 @@ func (c *ClientWithResponses) CancelAgentRunWithResponse(ctx context.Context, id
 // - `approval.decided`: someone decided. Fields: `approval_id`, `call_id`, `decision`, `decided_by`, `reason`.
 // - `tool_call.requested`: the model called a tool. Fields: `call_id`, `tool`, `arguments`.
 // - `tool_call.started`: the server executes a tool. Fields: `call_id`, `tool`.
-// - `tool_call.completed`: the server or you executed a tool, or the call failed. Fields: `call_id`, `tool`, `is_error`, `simulated`, `output`.
+// - `tool_call.completed`: the server or you executed a tool, or the call failed. Fields: `call_id`, `tool`, `is_error`, `simulated`, `output`, `credits`.
 //
 // Requires the scope `agents.runs:read`.
 //

@@ -475,7 +475,7 @@ export interface paths {
          *     - `approval.decided`: someone decided. Fields: `approval_id`, `call_id`, `decision`, `decided_by`, `reason`.
          *     - `tool_call.requested`: the model called a tool. Fields: `call_id`, `tool`, `arguments`.
          *     - `tool_call.started`: the server executes a tool. Fields: `call_id`, `tool`.
-         *     - `tool_call.completed`: the server or you executed a tool, or the call failed. Fields: `call_id`, `tool`, `is_error`, `simulated`, `output`.
+         *     - `tool_call.completed`: the server or you executed a tool, or the call failed. Fields: `call_id`, `tool`, `is_error`, `simulated`, `output`, `credits`.
          *
          *     Requires the scope `agents.runs:read`.
          */
@@ -3561,6 +3561,8 @@ export interface components {
                 is_error: boolean;
                 /** @description True if Turnpike didn't send a request, as for HTTP and MCP tools with test keys. The output is then `{"simulated":true,"tool":…,"arguments":…}`, or the value of `[[sim:tool_result=…]]` in the input. */
                 simulated: boolean;
+                /** @description What the call cost: the `price_per_call` of a tool of a registered server. */
+                credits: components["schemas"]["Credits"];
                 /**
                  * Unix time
                  * @description When the server started to execute the call. Null for your own tools.
