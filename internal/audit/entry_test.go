@@ -42,6 +42,17 @@ func TestSettledEntryIsReplacedOnlyByAMoreAccurateOne(t *testing.T) {
 		if got := store(refused); got.Status != 503 {
 			t.Errorf("a call that was refused after all is logged as %d", got.Status)
 		}
+		// The commit of the refused call was in doubt, and has created a job after all.
+		err := d.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := Amend(t.Context(), tx, intent.RequestID, func(e *Entry) { e.Model, e.Credits = "m", 7 })
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := store(refused); got.Status != 503 || got.Model != "m" || got.Credits != 7 {
+			t.Errorf("a refusal that was written twice changed the entry of a job: %+v", got)
+		}
 	})
 }
 

@@ -119,8 +119,8 @@ func (l *Log) settledBefore(ctx context.Context, tx *db.Tx, e *Entry) (old *Entr
 	if err != nil || !old.Settled {
 		return nil, err
 	}
-	if e.ErrorCode != string(fault.StorageUnavailable) {
-		*old = *e // insertRequests doesn't change a settled entry
+	if refused := string(fault.StorageUnavailable); e.ErrorCode != refused || old.ErrorCode == refused {
+		*old = *e // insertRequests doesn't change the settled entry
 	}
 	return old, nil
 }
