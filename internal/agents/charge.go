@@ -58,14 +58,14 @@ func (s *Service) charged(ctx context.Context, x execution, c *admittedCall, cal
 	record := s.Log.Open(audit.Entry{RequestID: c.RequestID, Tenant: r.Tenant, KeyID: server.principal.KeyID, KeyHint: server.principal.KeyHint, IP: r.Config.IP, Method: http.MethodPost,
 		Path: "/v1/agents/runs/" + r.ID, Project: r.Project, UserAgent: "Turnpike agent run", Model: tools.ListedName(server.Label, t.Remote), Provider: toolProvider, CreatedAt: start})
 	settle := func(err error, cost credits.Micro) {
-		status, code := http.StatusOK, ""
+		status, errorCode := http.StatusOK, ""
 		if f, ok := fault.As(err); ok {
-			status, code = fault.FamilyOf(f.Code).Status, string(f.Code)
+			status, errorCode = fault.FamilyOf(f.Code).Status, string(f.Code)
 		} else if err != nil {
-			status, code = http.StatusBadGateway, string(fault.Upstream)
+			status, errorCode = http.StatusBadGateway, string(fault.Upstream)
 		}
 		record.Settle(func(e *audit.Entry) {
-			e.Status, e.ErrorCode, e.Latency = status, code, s.Now().Sub(start)
+			e.Status, e.ErrorCode, e.Latency = status, errorCode, s.Now().Sub(start)
 			if r.Environment == accounts.Test {
 				e.SimulatedCredits = cost
 			} else {

@@ -54,7 +54,7 @@ func (tab batchTab) routes() []Route {
 		{Path: path + "/{id}/delete", id: id, Scope: access.BatchesCreate, action: tab.remove, formPage: tab.batchPage},
 	}
 	for _, f := range tab.files {
-		list = append(list, Route{Path: path + "/{id}/" + f.Name, id: id, Scope: access.FilesRead, download: true, page: f.download})
+		list = append(list, Route{Path: path + "/{id}/" + f.Name, id: id, Scope: access.FilesRead, Download: true, page: f.download})
 	}
 	return list
 }

@@ -39,13 +39,13 @@ type Route struct {
 	SignedIn  bool   // only for people who are signed in
 	Workspace bool   // only for members, in one environment of the workspace
 
-	Scope   access.Scope // that the person's role must have, in a workspace
-	Manages bool         // only owners and admins
-	Confirm bool         // only after a recent proof of identity
+	Scope    access.Scope // that the person's role must have, in a workspace
+	Manages  bool         // only owners and admins
+	Confirm  bool         // only after a recent proof of identity
+	Download bool         // a file, which may take long
 
 	id       web.PathID // the format of the {id} in the path
 	private  bool       // only over a connection that no one else can read
-	download bool       // a file, which may take long
 	page     handler
 	action   handler
 	formPage handler            // shown again if the action was rejected
@@ -135,9 +135,9 @@ func Routes() []Route {
 
 		// Usage, requests, the admin log, billing.
 		{Path: "usage", Scope: access.UsageRead, page: usagePage},
-		{Path: "usage/export.csv", Scope: access.UsageRead, download: true, page: exportUsage},
+		{Path: "usage/export.csv", Scope: access.UsageRead, Download: true, page: exportUsage},
 		{Path: "requests", Scope: access.AuditRead, page: requestsPage},
-		{Path: "requests/export.csv", Scope: access.AuditRead, download: true, page: exportRequests},
+		{Path: "requests/export.csv", Scope: access.AuditRead, Download: true, page: exportRequests},
 		{Path: "requests/{id}", Scope: access.AuditRead, page: requestPage},
 		{Path: "log", Scope: access.AuditRead, page: adminLogPage},
 		{Path: "billing", Scope: access.BillingRead, page: billingPage},
@@ -162,7 +162,7 @@ func Routes() []Route {
 		{Path: "deliveries/{id}/replay", Scope: access.EventsReplay, action: replayDelivery, formPage: deliveryPage},
 		{Path: "events", Scope: access.EventsRead, page: eventsPage},
 		{Path: "events/{id}", Scope: access.EventsRead, page: load((*request).event, eventPage)},
-		{Path: "events/{id}/body", Scope: access.EventsRead, download: true, page: load((*request).event, eventBody)},
+		{Path: "events/{id}/body", Scope: access.EventsRead, Download: true, page: load((*request).event, eventBody)},
 
 		// Jobs and agent runs.
 		{Path: "jobs", Scope: access.ImagesRead, page: jobsStart},
@@ -289,7 +289,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, rt Route) {
 	defer setDeadlines(w, time.Time{}, time.Time{}) // the connection may serve other requests
 	err := s.checkForm(w, r, rt)
 	live := rt.page != nil && wantsUpdates(r)
-	if rt.download || live { // they set their own, and a read deadline would cancel the request meanwhile
+	if rt.Download || live { // they set their own, and a read deadline would cancel the request meanwhile
 		setDeadlines(w, time.Time{}, time.Time{})
 	} else {
 		ctx, cancel := web.WithPageTimeout(r.Context())

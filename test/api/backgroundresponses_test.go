@@ -228,6 +228,7 @@ func TestBackgroundResponseEndsWithItsKeyAndDeadline(t *testing.T) {
 		key, id := m.newKey(t, access.Key{})
 		m.openai.Queue(upstreams.OpenAIReply{Delay: time.Second}, upstreams.OpenAIReply{Delay: time.Second})
 		_, path := m.as(key).queue(t, inBackground("small", "Hi.", nil))
+		m.openai.Wait(1)
 		m.RevokeAsOperator(t, id)
 		m.overtake(t, 1, 0)
 		if r := m.waitForResponse(t, path, "failed"); !strings.Contains(r.Text("error.message"), "revoked") {

@@ -73,7 +73,7 @@ func populate(t *testing.T, s *harness.Server, n tenant, project string) tenant 
 		"/v1/batches/":          post("/v1/batches", map[string]any{"input_file_id": file.Text("id"), "endpoint": "/v1/chat/completions", "completion_window": "24h"}).Text("id"),
 		"/v1/responses/":        response.Text("id"), "/v1/conversations/": conversation.Text("id"),
 		"/v1/keys/": post("/v1/keys", key).Text("id"), "/v1/projects/": project, "/v1/scoped_tokens/": token.Text("id"), "/v1/audit/": request,
-		"/v1/webhooks/": endpoint, "/v1/deliveries/": delivery.Text("id"), "/v1/events/": delivery.Text("event_id"), "/v1/replays/": replay.Text("id"),
+		"/v1/webhooks/": endpoint, "/v1/webhook_endpoints/": endpoint, "/v1/deliveries/": delivery.Text("id"), "/v1/events/": delivery.Text("event_id"), "/v1/replays/": replay.Text("id"),
 		"/v1/images/batches/": batch.Text("id"), "/v1/videos/": video.Text("id"), "/v1/voice/renders/": voice.Text("id"), "/v1/voice/transcriptions/": transcript.Text("id"), "/v1/agents/runs/": run.Text("id"),
 	}
 	n.approval = ids.New(ids.Approval)
@@ -120,6 +120,12 @@ func (n tenant) at(t *testing.T, s *harness.Server, rt api.Route, owner tenant) 
 		r.Body = map[string]any{"description": "x"}
 	case "POST /v1/webhooks/{id}/replay":
 		r.Body = map[string]any{"since": s.Clock.Now().Unix()}
+	case "POST /v1/webhook_endpoints/{id}":
+		r.Body = map[string]any{"name": "x"}
+	case "POST /v1/webhook_endpoints/{id}/test":
+		r.Body = map[string]any{"event_type": "response.completed"}
+	case "POST /v1/videos/{id}/remix":
+		r.Body = map[string]any{"prompt": "x"}
 	case "POST /v1/agents/runs/{id}/tool_outputs":
 		r.Body = map[string]any{"tool_outputs": []any{map[string]any{"call_id": "call_1", "output": "x"}}}
 	case "POST /v1/agents/runs/{id}/approvals/{approval}":

@@ -26,8 +26,8 @@ var layers = []layer{
 
 // sameLayer lists the allowed imports within a layer.
 var sameLayer = []grant{
-	{from: list("agents background batches"), to: list("gateway")},
-	{from: list("media"), to: list("gateway providers")},
+	{from: list("agents background"), to: list("gateway")},
+	{from: list("batches media"), to: list("gateway providers")},
 	{from: list("gateway"), to: list("providers")},
 	{from: members("engines"), to: list("lanes mail retention")},
 	{from: members("records"), to: list("accounts events audit")},
