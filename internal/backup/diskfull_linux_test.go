@@ -13,25 +13,26 @@ import (
 	"turnpike/test/fakes/s3"
 )
 
-// smallDisk is the environment variable with the directory of a file system of 8 MiB.
+// smallDisk is the environment variable with a directory that has a file system of 8 MiB for each engine.
 const smallDisk = "TURNPIKE_TEST_SMALL_DISK"
 
 // TestFullDiskLeavesNoBackup runs itself in a namespace with a small disk.
 func TestFullDiskLeavesNoBackup(t *testing.T) {
 	if disk := os.Getenv(smallDisk); disk != "" {
 		dbtest.Each(t, func(t *testing.T, d *db.DB) {
-			own := filepath.Join(disk, d.Engine())
-			if err := os.Mkdir(own, 0o700); err != nil {
-				t.Fatal(err)
-			}
-			testFullDisk(t, d, own)
+			testFullDisk(t, d, filepath.Join(disk, d.Engine()))
 		})
 		return
 	}
 	t.Parallel()
 	disk := t.TempDir()
+	for _, engine := range []string{"sqlite", "postgres"} {
+		if err := os.Mkdir(filepath.Join(disk, engine), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
 	isolated := func(args ...string) *osexec.Cmd {
-		mount := []string{"--user", "--map-root-user", "--mount", "sh", "-c", `mount -t tmpfs -o size=8m tmpfs "$0" && exec "$@"`, disk}
+		mount := []string{"--user", "--map-root-user", "--mount", "sh", "-c", `mount -t tmpfs -o size=8m tmpfs "$0/sqlite" && mount -t tmpfs -o size=8m tmpfs "$0/postgres" && exec "$@"`, disk}
 		return osexec.Command("unshare", append(mount, args...)...)
 	}
 	if out, err := isolated("true").CombinedOutput(); err != nil {
