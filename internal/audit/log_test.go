@@ -105,6 +105,38 @@ func TestEntryWrittenTwiceIsChargedOnce(t *testing.T) {
 	})
 }
 
+// TestRefusalWrittenTwiceRefundsNothing covers a job that was created by a refused call after all, and has been charged.
+func TestRefusalWrittenTwiceRefundsNothing(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		b := &ledger{}
+		l, _ := newTestLog(t, d, b)
+		e := live(nil)
+		told503(&e)
+		e.Settled = true
+		r := l.Open(e)
+		r.state = recordClosing
+		write := func() {
+			t.Helper()
+			if err := d.Write(t.Context(), func(tx *db.Tx) error { return l.writeOnce(t.Context(), tx, []*Record{r}) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write()
+		err := d.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := Amend(t.Context(), tx, e.RequestID, func(e *Entry) { e.Credits = 4 * credits.Credit })
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		write()
+		if last := b.list[len(b.list)-1]; last.Previous == nil || last.Previous.Credits != last.Entry.Credits {
+			t.Errorf("got %+v after %+v, want no difference to charge", last.Entry, last.Previous)
+		}
+	})
+}
+
 // TestRefusedCallReleasesItsReservation checks the time of the release:
 // immediately if the entry can't have been written, otherwise when it is stored
 // as refused.
