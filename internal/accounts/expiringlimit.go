@@ -95,6 +95,6 @@ func (l ExpiringLimit) store(ctx context.Context, tx *db.Tx, counts map[int64]in
 
 // PurgeCounts deletes at most limit counts whose records have all expired.
 func PurgeCounts(ctx context.Context, tx *db.Tx, now time.Time, limit int64) (int64, error) {
-	return tx.Exec(ctx, `DELETE FROM expiring_counts WHERE id IN
-		(SELECT id FROM expiring_counts WHERE ends_at <= $1 LIMIT $2`+tx.Claim("expiring_counts")+")", now.UnixMicro(), limit)
+	return tx.Exec(ctx, "WITH expired AS (SELECT id FROM expiring_counts WHERE ends_at <= $1 LIMIT $2"+tx.Claim("expiring_counts")+`)
+		DELETE FROM expiring_counts WHERE id IN (SELECT id FROM expired)`, now.UnixMicro(), limit)
 }

@@ -231,7 +231,8 @@ func (t *Tx) Share(table string) string { return t.lock(" FOR SHARE OF " + table
 // Keep is Share that only prevents deletion.
 func (t *Tx) Keep(table string) string { return t.lock(" FOR KEY SHARE OF " + table) }
 
-// Claim is Lock that skips locked rows, so that nodes can share a queue.
+// Claim is Lock that skips locked rows, so that nodes can share a queue. A limited selection of rows to change belongs
+// in a WITH clause: PostgreSQL may evaluate a subquery in IN several times, each time claiming other rows.
 func (t *Tx) Claim(table string) string { return t.lock(" FOR UPDATE OF " + table + " SKIP LOCKED") }
 
 func (t *Tx) lock(clause string) string {

@@ -174,8 +174,8 @@ func TakePending(ctx context.Context, tx *db.Tx, n, inline int) ([]Pending, erro
 	if inline > 0 {
 		body = fmt.Sprintf("(SELECT body FROM events WHERE id = event_id AND length(body) <= %d)", inline)
 	}
-	query := fmt.Sprintf(`DELETE FROM new_events WHERE event_id IN
-		(SELECT event_id FROM new_events ORDER BY event_id LIMIT %d%s)
+	query := fmt.Sprintf(`WITH oldest AS (SELECT event_id FROM new_events ORDER BY event_id LIMIT %d%s)
+		DELETE FROM new_events WHERE event_id IN (SELECT event_id FROM oldest)
 		RETURNING event_id, workspace_id, environment, type, sample, created_at, %s`, n, tx.Claim("new_events"), body)
 	list, err := db.List(ctx, tx, func(r db.Row) (e Pending, err error) {
 		err = db.Scan(r, &e.ID, &e.WorkspaceID, &e.Environment, &e.Type, &e.Sample, &e.CreatedAt, &e.Body)

@@ -77,8 +77,9 @@ func (t *table) claim(ctx context.Context, n int, expired bool) (claimed []lease
 	}
 	args = append(args, t.db.Now().Add(leaseDuration).UnixMicro(), int64(n))
 	err = t.db.Write(ctx, func(tx *db.Tx) error {
-		claimed, err = db.List(ctx, tx, scanLeasedLane, "UPDATE lanes SET owner = $3, lease_until = $4 WHERE queue = $1 AND id IN (SELECT id FROM lanes WHERE "+
-			where+" ORDER BY "+order+" LIMIT $5"+tx.Claim("lanes")+") RETURNING id, seq", args...)
+		claimed, err = db.List(ctx, tx, scanLeasedLane, "WITH due AS (SELECT id FROM lanes WHERE "+
+			where+" ORDER BY "+order+" LIMIT $5"+tx.Claim("lanes")+`)
+			UPDATE lanes SET owner = $3, lease_until = $4 WHERE queue = $1 AND id IN (SELECT id FROM due) RETURNING id, seq`, args...)
 		return err
 	})
 	if err != nil {

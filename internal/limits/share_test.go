@@ -515,6 +515,16 @@ func TestUnusedRowsArePurged(t *testing.T) {
 		}
 		for i := range 5 {
 			begin(fmt.Sprint("old_", i))
+			if i > 0 {
+				continue
+			}
+			// PostgreSQL plans for a table with one row.
+			if err := d.Write(t.Context(), func(tx *db.Tx) error {
+				_, err := tx.Exec(t.Context(), "ANALYZE limit_rates")
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
 		}
 		c.advance(62 * time.Minute)
 		begin("new")

@@ -192,7 +192,7 @@ func Purge(ctx context.Context, tx *db.Tx, now time.Time, limit int64) (int64, e
 	before := now.Add(-purgeAfter).UnixMicro()
 	total := int64(0)
 	for _, query := range []string{
-		"DELETE FROM limit_rates WHERE id IN (SELECT id FROM limit_rates WHERE used_at < $1 ORDER BY used_at LIMIT $2" + tx.Claim("limit_rates") + ")",
+		"WITH unused AS (SELECT id FROM limit_rates WHERE used_at < $1 ORDER BY used_at LIMIT $2" + tx.Claim("limit_rates") + ") DELETE FROM limit_rates WHERE id IN (SELECT id FROM unused)",
 		`DELETE FROM limit_places WHERE (id, node_id) IN (SELECT p.id, p.node_id FROM limit_places p
 			WHERE NOT EXISTS (SELECT 1 FROM limit_nodes n WHERE n.node_id = p.node_id AND n.alive_until >= $1) LIMIT $2)`,
 		"DELETE FROM limit_nodes WHERE node_id IN (SELECT node_id FROM limit_nodes WHERE alive_until < $1 LIMIT $2)",
