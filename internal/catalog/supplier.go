@@ -40,6 +40,7 @@ type Offer struct {
 	Upstream string // its name at the supplier
 	Listed   bool   // by the operator
 	AnyName  bool   // unknown, but the supplier accepts any name
+	AliasOf  string // the table's model, if the operator gave it another name
 }
 
 type supplierModels struct {
@@ -162,7 +163,9 @@ func (c *Catalog) listedOffer(st *supplierModels, l ListedModel, fallback *Price
 		known = &Model{Provider: st.supplier.Name, Modalities: []string{"text"}}
 	}
 	o.Model = *known
-	o.ID = l.ID
+	if o.ID = l.ID; known.ID != l.ID {
+		o.AliasOf = known.ID
+	}
 	if l.Kind != "" && l.Kind != known.Kind {
 		o.Kind, o.Modalities = l.Kind, modalities(l.Kind, known.Capabilities)
 	}
