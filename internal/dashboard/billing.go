@@ -53,7 +53,7 @@ func billingPage(req *request) (*view, error) {
 		alert := b.Workspace.Alert.Of(*limit)
 		d.AlertAt, d.Low = &alert, b.Low()
 	}
-	if chosen := spend.Period(req.query("month")); !chosen.Start().IsZero() {
+	if chosen := spend.Period(req.query("month")); chosen.Window() == accounts.WindowMonth {
 		d.Month = chosen
 	}
 	d.Present = d.Month == b.Period

@@ -1,5 +1,5 @@
 // Package spend enforces budgets: how much a workspace, a project and a key may
-// spend in a month.
+// spend in a month or another window.
 //
 // Before a request, LeaseCache reserves its maximum cost against every budget it
 // counts toward. Afterwards Settler charges the real cost to the Ledger, in the
@@ -34,6 +34,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/credits"
 )
 
@@ -46,6 +47,11 @@ const (
 	Project   Level = "project"
 	Key       Level = "key" // the request's key or one of its ancestors
 	Run       Level = "run"
+
+	// One of the limits of a key or a project, with its own window. The ID is the
+	// owner's, a slash and the limit's.
+	KeyLimit     Level = "key_limit"
+	ProjectLimit Level = "project_limit"
 )
 
 // Account is the owner of a budget. Test requests are free and have no account.
@@ -57,52 +63,112 @@ type Account struct {
 // ProjectID qualifies a project's ID, which is unique only in its workspace.
 func ProjectID(workspaceID, project string) string { return workspaceID + "/" + project }
 
-// Period is a calendar month in UTC, as YYYY-MM.
+// Period is one occurrence of a window: 2026-11-18, 2026-W47, 2026-11 or
+// lifetime. It is the key of the ledger's rows, so its form must not change.
 type Period string
 
+const (
+	dayLayout   = "2006-01-02"
+	monthLayout = "2006-01"
+	lifetime    = Period(accounts.WindowLifetime)
+)
+
 // PeriodOf returns the month of a time.
-func PeriodOf(t time.Time) Period { return Period(t.UTC().Format("2006-01")) }
+func PeriodOf(t time.Time) Period { return PeriodIn(accounts.WindowMonth, t) }
 
-// Start returns the month's first moment, or zero if p isn't a month.
-func (p Period) Start() time.Time {
-	t, _ := time.Parse("2006-01", string(p))
-	return t
-}
-
-// End returns when the next month starts.
-func (p Period) End() time.Time {
-	t := p.Start()
-	if t.IsZero() {
-		return t
+// PeriodIn returns the period of a window that contains the time. Weeks have
+// their ISO 8601 number.
+func PeriodIn(w accounts.Window, t time.Time) Period {
+	t = t.UTC()
+	switch w {
+	case accounts.WindowDay:
+		return Period(t.Format(dayLayout))
+	case accounts.WindowWeek:
+		year, week := t.ISOWeek()
+		return Period(fmt.Sprintf("%04d-W%02d", year, week))
+	case accounts.WindowLifetime:
+		return lifetime
 	}
-	return t.AddDate(0, 1, 0)
+	return Period(t.Format(monthLayout))
 }
 
-// Cap is the budget of an account. A nil limit means no limit.
+// Window returns the window of which p is a period, or an empty string if p isn't one.
+func (p Period) Window() accounts.Window {
+	w, _ := p.parse()
+	return w
+}
+
+// Start returns the period's first moment, or zero for a lifetime.
+func (p Period) Start() time.Time {
+	_, start := p.parse()
+	return start
+}
+
+// End returns when the next period starts, or zero for a lifetime.
+func (p Period) End() time.Time {
+	switch w, start := p.parse(); w {
+	case accounts.WindowDay:
+		return start.AddDate(0, 0, 1)
+	case accounts.WindowWeek:
+		return start.AddDate(0, 0, daysPerWeek)
+	case accounts.WindowMonth:
+		return start.AddDate(0, 1, 0)
+	}
+	return time.Time{}
+}
+
+const daysPerWeek = 7
+
+func (p Period) parse() (accounts.Window, time.Time) {
+	if p == lifetime {
+		return accounts.WindowLifetime, time.Time{}
+	}
+	if t, err := time.Parse(monthLayout, string(p)); err == nil {
+		return accounts.WindowMonth, t
+	}
+	if t, err := time.Parse(dayLayout, string(p)); err == nil {
+		return accounts.WindowDay, t
+	}
+	var year, week int
+	if n, err := fmt.Sscanf(string(p), "%4d-W%2d", &year, &week); err != nil || n != 2 {
+		return "", time.Time{}
+	}
+	first := time.Date(year, 1, 4, 0, 0, 0, 0, time.UTC) // always in week 1
+	monday := first.AddDate(0, 0, -(int(first.Weekday())+daysPerWeek-1)%daysPerWeek)
+	start := monday.AddDate(0, 0, daysPerWeek*(week-1))
+	if PeriodIn(accounts.WindowWeek, start) != p {
+		return "", time.Time{}
+	}
+	return accounts.WindowWeek, start
+}
+
+// Cap is the budget of an account in a window; an empty window is a month. A nil
+// limit means no limit: the account is charged only.
 type Cap struct {
 	Account
-	Limit *credits.Micro
+	Window accounts.Window
+	Limit  *credits.Micro
 }
 
-// accountMonth is an account in a month: the key of a row in the ledger.
-type accountMonth struct {
+// accountPeriod is an account in a period: the key of a row in the ledger.
+type accountPeriod struct {
 	Account
 	Period Period
 }
 
-func (k accountMonth) String() string {
+func (k accountPeriod) String() string {
 	return strings.Join([]string{string(k.Level), k.ID, string(k.Period)}, " ")
 }
 
 // compare is the order in which accounts are leased and locked, so that
 // requests can't deadlock.
-func compare(a, b accountMonth) int {
+func compare(a, b accountPeriod) int {
 	return cmp.Or(strings.Compare(string(a.Level), string(b.Level)), strings.Compare(a.ID, b.ID), strings.Compare(string(a.Period), string(b.Period)))
 }
 
 // encodeAccounts returns the accounts as the log stores them: a JSON array of
 // [level, ID, period].
-func encodeAccounts(keys []accountMonth) json.RawMessage {
+func encodeAccounts(keys []accountPeriod) json.RawMessage {
 	out := []byte{'['}
 	for i, k := range keys {
 		if i > 0 {
@@ -120,14 +186,14 @@ func encodeAccounts(keys []accountMonth) json.RawMessage {
 	return append(out, ']')
 }
 
-func decodeAccounts(stored json.RawMessage) ([]accountMonth, error) {
+func decodeAccounts(stored json.RawMessage) ([]accountPeriod, error) {
 	var rows [][3]string
 	if err := json.Unmarshal(stored, &rows); err != nil {
 		return nil, fmt.Errorf("charged accounts: %w", err)
 	}
-	keys := make([]accountMonth, len(rows))
+	keys := make([]accountPeriod, len(rows))
 	for i, r := range rows {
-		keys[i] = accountMonth{Account{Level(r[0]), r[1]}, Period(r[2])}
+		keys[i] = accountPeriod{Account{Level(r[0]), r[1]}, Period(r[2])}
 	}
 	return keys, nil
 }

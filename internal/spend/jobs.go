@@ -172,7 +172,7 @@ func chargeJobs(ctx context.Context, tx *db.Tx, p *postings, jobs []*JobCharge) 
 	}
 	query := db.InQuery{SQL: "SELECT level, account_id, period, granted FROM spend_leases WHERE node_id IN"}
 	err := db.ByIDs(ctx, tx, query, p.ended, func(r db.Row) error {
-		var key accountMonth
+		var key accountPeriod
 		var granted credits.Micro
 		err := db.Scan(r, &key.Level, &key.ID, &key.Period, &granted)
 		if err == nil {

@@ -191,7 +191,7 @@ func TestJobIsChargedInItsMonth(t *testing.T) {
 		limit := 50 * credits.Credit
 		var caps []Cap
 		for _, a := range o.accounts() {
-			caps = append(caps, Cap{a, &limit})
+			caps = append(caps, Cap{Account: a, Limit: &limit})
 		}
 		r, err := o.cache.Reserve(t.Context(), caps, 10*credits.Credit, o.now)
 		if err != nil {

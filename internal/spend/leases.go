@@ -19,12 +19,12 @@ import (
 type leaseSource interface {
 	// acquire leases between need and want credits of the account's remaining
 	// budget, or nothing. It returns the balance before that, for the refusal.
-	acquire(ctx context.Context, key accountMonth, o acquireOptions) (got credits.Micro, before balance, err error)
+	acquire(ctx context.Context, key accountPeriod, o acquireOptions) (got credits.Micro, before balance, err error)
 	// shrink lowers the node's lease to the amount and releases the rest. It is
 	// idempotent.
-	shrink(ctx context.Context, key accountMonth, amount credits.Micro) error
+	shrink(ctx context.Context, key accountPeriod, amount credits.Micro) error
 	// reclaim asks all other nodes to release unused credits.
-	reclaim(ctx context.Context, key accountMonth) error
+	reclaim(ctx context.Context, key accountPeriod) error
 }
 
 type acquireOptions struct{ limit, need, want credits.Micro }
@@ -62,7 +62,7 @@ type LeaseCache struct {
 	assertAlive    func(context.Context, *db.Tx) error // fails once the node is evicted
 
 	mu     sync.Mutex
-	leases map[accountMonth]*lease
+	leases map[accountPeriod]*lease
 
 	refusals *prometheus.CounterVec
 }
@@ -107,7 +107,7 @@ func (s leaseState) next(e leaseEvent) leaseState {
 	return s
 }
 
-// lease is this node's share of a budget in a month. The ledger never holds
+// lease is this node's share of a budget in a period. The ledger never holds
 // less for it, but may hold more if the result of a commit was lost.
 type lease struct {
 	store sync.Mutex // held while the ledger changes the lease, so that only one of many concurrent requests acquires
@@ -116,7 +116,7 @@ type lease struct {
 	state      leaseState
 	granted    credits.Micro
 	reserved   credits.Micro
-	limit      credits.Micro // the highest limit it was acquired under
+	limit      credits.Micro // the limit that its credits were acquired under, apart from stale ones
 	stale      credits.Micro // of granted: acquired before the limit changed, to be released and not spent
 	generation int           // increases when the limit changes
 	chunk      credits.Micro // the size of the last chunk
@@ -135,7 +135,7 @@ type refusalMemo struct {
 
 func newLeaseCache(source leaseSource, owner string, alone bool, leaseValid func() bool) *LeaseCache {
 	return &LeaseCache{source: source, owner: owner, alone: alone, leaseValid: leaseValid, reclaimTimeout: reclaimTimeout, reclaimPoll: reclaimPoll,
-		leases: map[accountMonth]*lease{}, refusals: newRefusals()}
+		leases: map[accountPeriod]*lease{}, refusals: newRefusals()}
 }
 
 func (c *LeaseCache) isCached(le *lease) bool {
@@ -188,10 +188,9 @@ func (c *LeaseCache) acquire(ctx context.Context, r reserveRequest, need credits
 	if err == nil && got > 0 {
 		c.mu.Lock()
 		le.granted += got
-		if le.generation != generation {
+		if le.generation != generation || le.limit != r.limit {
 			le.stale += got
 		}
-		le.limit = max(le.limit, r.limit)
 		le.chunk = got
 		c.mu.Unlock()
 	}
@@ -222,7 +221,7 @@ func (c *LeaseCache) refill(r reserveRequest) {
 // ReleaseIdle releases leases that were not used since the last scan, and
 // expired credits.
 func (c *LeaseCache) ReleaseIdle(ctx context.Context) error {
-	return c.release(ctx, func(_ accountMonth, le *lease) bool {
+	return c.release(ctx, func(_ accountPeriod, le *lease) bool {
 		used := le.used
 		le.used = false
 		return !used || le.stale > 0
@@ -230,14 +229,14 @@ func (c *LeaseCache) ReleaseIdle(ctx context.Context) error {
 }
 
 // ReleaseUnused releases the unreserved credits of the named account in its
-// month. An empty name means all.
+// period. An empty name means all.
 func (c *LeaseCache) ReleaseUnused(ctx context.Context, name string) error {
-	return c.release(ctx, func(key accountMonth, _ *lease) bool { return key.String() == name || name == "" })
+	return c.release(ctx, func(key accountPeriod, _ *lease) bool { return key.String() == name || name == "" })
 }
 
-func (c *LeaseCache) release(ctx context.Context, which func(accountMonth, *lease) bool) error {
+func (c *LeaseCache) release(ctx context.Context, which func(accountPeriod, *lease) bool) error {
 	c.mu.Lock()
-	var keys []accountMonth
+	var keys []accountPeriod
 	for key, le := range c.leases {
 		if which(key, le) {
 			keys = append(keys, key)
@@ -253,7 +252,7 @@ func (c *LeaseCache) release(ctx context.Context, which func(accountMonth, *leas
 }
 
 // shrinkOrDrop shrinks a lease to its reserved credits, and drops an empty one.
-func (c *LeaseCache) shrinkOrDrop(ctx context.Context, key accountMonth) error {
+func (c *LeaseCache) shrinkOrDrop(ctx context.Context, key accountPeriod) error {
 	c.mu.Lock()
 	le := c.leases[key]
 	c.mu.Unlock()
@@ -277,7 +276,7 @@ func (c *LeaseCache) shrinkOrDrop(ctx context.Context, key accountMonth) error {
 // shrink releases the unreserved credits. The caller holds the lease's store
 // lock. Requests that end during the shrink leave the ledger with more than the
 // lease needs. So the two are certain to agree only at zero.
-func (c *LeaseCache) shrink(ctx context.Context, key accountMonth, le *lease) error {
+func (c *LeaseCache) shrink(ctx context.Context, key accountPeriod, le *lease) error {
 	c.mu.Lock()
 	le.granted, le.stale = le.reserved, 0 // first in memory: credits must not be spent while they are released
 	keep := le.granted

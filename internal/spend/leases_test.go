@@ -14,6 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
@@ -38,9 +39,9 @@ func TestMain(m *testing.M) {
 // every step.
 type model struct {
 	mu       sync.Mutex
-	balances map[accountMonth]balance
-	leases   map[string]map[accountMonth]credits.Micro // by node
-	caches   map[string]*LeaseCache                    // by node
+	balances map[accountPeriod]balance
+	leases   map[string]map[accountPeriod]credits.Micro // by node
+	caches   map[string]*LeaseCache                     // by node
 	evicted  map[string]bool
 	faulty   func() bool // reports whether the result of a commit is lost
 	// concurrently runs between a node's decision and its transaction.
@@ -55,7 +56,7 @@ type modelSource struct {
 
 var errLost = errors.New("the answer was lost")
 
-func (m modelSource) acquire(_ context.Context, key accountMonth, o acquireOptions) (credits.Micro, balance, error) {
+func (m modelSource) acquire(_ context.Context, key accountPeriod, o acquireOptions) (credits.Micro, balance, error) {
 	m.concurrently()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -76,7 +77,7 @@ func (m modelSource) acquire(_ context.Context, key accountMonth, o acquireOptio
 	return got, before, nil
 }
 
-func (m modelSource) shrink(_ context.Context, key accountMonth, amount credits.Micro) error {
+func (m modelSource) shrink(_ context.Context, key accountPeriod, amount credits.Micro) error {
 	m.concurrently()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -94,7 +95,7 @@ func (m modelSource) shrink(_ context.Context, key accountMonth, amount credits.
 	return nil
 }
 
-func (m modelSource) reclaim(ctx context.Context, key accountMonth) error {
+func (m modelSource) reclaim(ctx context.Context, key accountPeriod) error {
 	for node, c := range m.caches {
 		if node != m.node {
 			_ = c.ReleaseUnused(ctx, key.String())
@@ -112,12 +113,12 @@ func (m *model) settle(c charge) error {
 		m.balances[key] = balance{b.Settled + c.amount, b.Leased}
 	}
 	for _, l := range c.leases {
-		if granted := m.leases[l.owner][l.accountMonth]; granted < c.amount {
-			return fmt.Errorf("%s has leased %d of %v, less than the charge of %d", l.owner, granted, l.accountMonth, c.amount)
+		if granted := m.leases[l.owner][l.accountPeriod]; granted < c.amount {
+			return fmt.Errorf("%s has leased %d of %v, less than the charge of %d", l.owner, granted, l.accountPeriod, c.amount)
 		}
-		m.leases[l.owner][l.accountMonth] -= c.amount
-		b := m.balances[l.accountMonth]
-		m.balances[l.accountMonth] = balance{b.Settled, b.Leased - c.amount}
+		m.leases[l.owner][l.accountPeriod] -= c.amount
+		b := m.balances[l.accountPeriod]
+		m.balances[l.accountPeriod] = balance{b.Settled, b.Leased - c.amount}
 	}
 	return nil
 }
@@ -141,14 +142,15 @@ type modelNode struct {
 }
 
 // TestNoBudgetIsEverOverspent runs random sequences of requests, crashes, lost
-// results, evictions of live nodes and new months on three nodes.
+// results, evictions of live nodes, temporary raises and new days, weeks and
+// months on three nodes.
 func TestNoBudgetIsEverOverspent(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		ctx := t.Context()
 		now := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
 		lose := false
-		m := &model{balances: map[accountMonth]balance{}, leases: map[string]map[accountMonth]credits.Micro{}, caches: map[string]*LeaseCache{}, evicted: map[string]bool{},
+		m := &model{balances: map[accountPeriod]balance{}, leases: map[string]map[accountPeriod]credits.Micro{}, caches: map[string]*LeaseCache{}, evicted: map[string]bool{},
 			faulty: func() bool { return lose }}
 		joined := 0
 		var refills []func() // pending background refills
@@ -167,30 +169,55 @@ func TestNoBudgetIsEverOverspent(t *testing.T) {
 					refills = append(refills, refill)
 				}
 			}
-			m.caches[c.id], m.leases[c.id] = g, map[accountMonth]credits.Micro{}
+			m.caches[c.id], m.leases[c.id] = g, map[accountPeriod]credits.Micro{}
 		}
 		nodes := []*modelNode{{}, {}, {}}
 		for _, c := range nodes {
 			start(c)
 		}
-		accounts := []Account{{Workspace, "ws"}, {Project, "ws/p"}, {Key, "key"}, {Key, "parent"}, {Key, "grandparent"}}
-		limits := make([]credits.Micro, len(accounts))
-		highest := make([]credits.Micro, len(accounts)) // the highest limit so far
-		caps := make([]Cap, len(accounts))
+		// Every request counts toward the first budgets. The others apply to some
+		// requests only.
+		budgets := []Cap{{Account: Account{Workspace, "ws"}}, {Account: Account{Project, "ws/p"}}, {Account: Account{Key, "key"}},
+			{Account: Account{Key, "parent"}}, {Account: Account{KeyLimit, "key/day"}, Window: accounts.WindowDay},
+			{Account: Account{KeyLimit, "key/week"}, Window: accounts.WindowWeek}, {Account: Account{ProjectLimit, "ws/p/lifetime"}, Window: accounts.WindowLifetime}}
+		const always = 4
+		limits := make([]credits.Micro, len(budgets))
+		highest := make([]credits.Micro, len(budgets)) // the highest limit so far
+		raised := make([]struct {                      // temporarily
+			limit credits.Micro
+			until time.Time
+		}, len(budgets))
+		limitOf := func(i int) credits.Micro {
+			if now.Before(raised[i].until) {
+				return max(limits[i], raised[i].limit)
+			}
+			return limits[i]
+		}
 		set := func(i int) {
 			limits[i] = credits.Micro(rapid.Int64Range(0, 300).Draw(rt, "limit"))
 			highest[i] = max(highest[i], limits[i])
 		}
-		for i, a := range accounts {
+		for i := range budgets {
 			set(i)
-			caps[i] = Cap{Account: a, Limit: &limits[i]}
 		}
-		spent := map[Period]credits.Micro{}
+		draw := func() (caps []Cap) {
+			for i, b := range budgets {
+				if i < always || rapid.Bool().Draw(rt, "applies") {
+					limit := limitOf(i)
+					b.Limit = &limit
+					caps = append(caps, b)
+				}
+			}
+			return caps
+		}
+		spent := map[accountPeriod]credits.Micro{}
 		settle := func(c charge) {
 			if err := m.settle(c); err != nil {
 				rt.Fatal(err)
 			}
-			spent[c.keys[0].Period] += c.amount
+			for _, key := range c.keys {
+				spent[key] += c.amount
+			}
 		}
 		// evict evicts a node that is dead or seems dead.
 		evict := func(c *modelNode) {
@@ -238,11 +265,12 @@ func TestNoBudgetIsEverOverspent(t *testing.T) {
 		// roomOf returns the credits that are neither charged nor needed by
 		// requests in progress.
 		roomOf := func(account Account) credits.Micro {
-			i := slices.Index(accounts, account)
-			room := limits[i] - spent[PeriodOf(now)]
+			i := slices.IndexFunc(budgets, func(b Cap) bool { return b.Account == account })
+			key := accountPeriod{account, PeriodIn(budgets[i].Window, now)}
+			room := limitOf(i) - spent[key]
 			for _, c := range nodes {
 				for _, r := range c.open {
-					if r.keys[0].Period == PeriodOf(now) {
+					if slices.Contains(r.keys, key) {
 						room -= r.Amount
 					}
 				}
@@ -259,24 +287,25 @@ func TestNoBudgetIsEverOverspent(t *testing.T) {
 				endAny(other, rapid.Bool().Draw(rt, "later"))
 			}
 		}
-		// within compares the balances of a month, or of all months, with
-		// limits.
-		within := func(limits []credits.Micro, p Period) {
+		// within compares the balances of some accounts, or of all, with limits.
+		within := func(limit func(i int) credits.Micro, keys []accountPeriod) {
 			for key, b := range m.balances {
-				for i, a := range accounts {
-					if a == key.Account && (p == "" || p == key.Period) && b.Settled+b.Leased > limits[i] {
-						rt.Fatalf("%v: %d settled and %d leased of %d", key, b.Settled, b.Leased, limits[i])
-					}
+				if keys != nil && !slices.Contains(keys, key) {
+					continue
+				}
+				i := slices.IndexFunc(budgets, func(b Cap) bool { return b.Account == key.Account })
+				if b.Settled+b.Leased > limit(i) {
+					rt.Fatalf("%v: %d settled and %d leased of %d", key, b.Settled, b.Leased, limit(i))
 				}
 			}
 		}
 		check := func() {
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			within(highest, "")
+			within(func(i int) credits.Micro { return highest[i] }, nil)
 			for key, b := range m.balances {
-				if b.Settled != spent[key.Period] || b.Leased < 0 {
-					rt.Fatalf("%v: got %d settled and %d leased, want %d settled", key, b.Settled, b.Leased, spent[key.Period])
+				if b.Settled != spent[key] || b.Leased < 0 {
+					rt.Fatalf("%v: got %d settled and %d leased, want %d settled", key, b.Settled, b.Leased, spent[key])
 				}
 			}
 			for id, g := range m.caches {
@@ -297,21 +326,21 @@ func TestNoBudgetIsEverOverspent(t *testing.T) {
 			lose = rapid.IntRange(0, 19).Draw(rt, "fault") == 0 && !calm
 			busy = rapid.IntRange(0, 3).Draw(rt, "busy") == 0
 			quiet := !busy
-			step := rapid.IntRange(0, 12).Draw(rt, "step")
+			step := rapid.IntRange(0, 13).Draw(rt, "step")
 			if calm && (step == 8 || step == 9) {
 				step = 7
 			}
 			switch step {
 			case 0, 1, 2, 3:
 				amount := credits.Micro(rapid.Int64Range(1, 40).Draw(rt, "amount"))
-				r, err := g.Reserve(ctx, caps, amount, now)
+				r, err := g.Reserve(ctx, draw(), amount, now)
 				var refusal *Refusal
 				switch {
 				case err == nil && m.evicted[c.id]:
 					r.Release() // the intent can't be written
 				case err == nil:
 					c.open = append(c.open, r)
-					within(limits, r.keys[0].Period) // regardless of the limits at the start
+					within(limitOf, r.keys) // regardless of the limits at the start
 				case errors.As(err, &refusal):
 					if room := roomOf(refusal.Account); calm && quiet && amount <= room {
 						rt.Fatalf("%d of the %s were refused, and %d are left", amount, refusal.Level, room)
@@ -337,6 +366,14 @@ func TestNoBudgetIsEverOverspent(t *testing.T) {
 				now = now.Add(20 * time.Hour)
 			case 12:
 				set(rapid.IntRange(0, len(limits)-1).Draw(rt, "account"))
+				for _, g := range m.caches {
+					g.expireLeases("")
+				}
+			case 13: // ends without a signal
+				i := rapid.IntRange(0, len(limits)-1).Draw(rt, "account")
+				raised[i].limit = limits[i] + credits.Micro(rapid.Int64Range(1, 100).Draw(rt, "raise"))
+				raised[i].until = now.Add(30 * time.Hour)
+				highest[i] = max(highest[i], raised[i].limit)
 				for _, g := range m.caches {
 					g.expireLeases("")
 				}
@@ -367,62 +404,93 @@ func TestNoBudgetIsEverOverspent(t *testing.T) {
 	})
 }
 
-// TestConcurrentCallsOnTwoNodesSpendExactlyTheBudget runs on a real database.
+// TestConcurrentCallsOnTwoNodesSpendExactlyTheBudget runs on a real database,
+// while a period of each window ends and the next one begins.
 func TestConcurrentCallsOnTwoNodesSpendExactlyTheBudget(t *testing.T) {
 	t.Parallel()
 	dbtest.EachAddress(t, func(t *testing.T, address string) {
 		const budget, calls = 50, 1000
-		limit := budget * credits.Credit
-		caps := []Cap{{Account{Workspace, "ws"}, &limit}}
-		var served atomic.Int64
-		var all sync.WaitGroup
-		var call func()
-		now := time.Now()
-		nodes := 2
-		if address[:8] != "postgres" {
-			nodes = 1 // the embedded database has one server
+		limit, ample := budget*credits.Credit, 2*calls*credits.Credit
+		type node struct {
+			*Ledger
+			cache *LeaseCache
 		}
-		for range nodes {
+		nodes := make([]node, 2)
+		if address[:8] != "postgres" {
+			nodes = nodes[:1] // the embedded database has one server
+		}
+		for i := range nodes {
 			d := dbtest.Open(t, address)
-			b := NewLedger(d)
-			g := b.LeaseCache(join(t, d))
-			d.OnSignal(SignalReclaim, func(payload string) { go func() { _ = g.ReleaseUnused(context.Background(), payload) }() })
-			call = func() {
-				r, err := g.Reserve(context.Background(), caps, credits.Credit, now)
-				var refusal *Refusal
-				if errors.As(err, &refusal) {
+			n := node{Ledger: NewLedger(d)}
+			n.cache = n.LeaseCache(join(t, d))
+			d.OnSignal(SignalReclaim, func(payload string) {
+				go func() { _ = n.cache.ReleaseUnused(context.Background(), payload) }()
+			})
+			nodes[i] = n
+		}
+		for _, w := range accounts.Windows {
+			now := time.Now()
+			times := []time.Time{now}
+			if end := PeriodIn(w, now).End(); !end.IsZero() {
+				times = []time.Time{end.Add(-time.Microsecond), end}
+			}
+			account := Account{KeyLimit, string(w)}
+			caps := []Cap{{account, w, &limit}}
+			for _, other := range accounts.Windows { // budgets with enough left
+				caps = append(caps, Cap{Account{KeyLimit, string(w) + "/" + string(other)}, other, &ample})
+			}
+			served := make([]atomic.Int64, len(times))
+			call := func(n node, at int) {
+				r, err := retryWhileUnavailable(func() (*Reservation, error) {
+					return n.cache.Reserve(context.Background(), caps, credits.Credit, times[at])
+				})
+				if refusal, refused := errors.AsType[*Refusal](err); refused && refusal.Account == account {
 					return
 				}
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				served.Add(1)
-				err = d.Write(context.Background(), func(tx *db.Tx) error {
-					return b.Settle(context.Background(), tx, []charge{r.charge(credits.Credit)})
+				served[at].Add(1)
+				_, err = retryWhileUnavailable(func() (struct{}, error) {
+					return struct{}{}, n.db.Write(context.Background(), func(tx *db.Tx) error {
+						return n.Settle(context.Background(), tx, []charge{r.charge(credits.Credit)})
+					})
 				})
 				if err != nil {
 					t.Error(err)
 				}
 				r.Settled(credits.Credit)
 			}
-			for range calls / nodes {
-				all.Go(call)
+			var all sync.WaitGroup
+			for i := range calls {
+				all.Go(func() { call(nodes[i%len(nodes)], i/len(nodes)%len(times)) })
+			}
+			all.Wait()
+			for at := range times {
+				// On a busy machine, all of them may be refused before the other node has released its lease.
+				for retries := 0; served[at].Load() < budget && retries < calls; retries++ {
+					call(nodes[0], at)
+				}
+				if n := served[at].Load(); n != budget {
+					t.Errorf("%d calls were served by a budget for %d in a %s", n, budget, w)
+				}
+				got, err := ReadBalance(t.Context(), nodes[0].db, account, PeriodIn(w, times[at]))
+				if err != nil || got.Spent != limit || got.Reserved != 0 {
+					t.Errorf("the ledger has %+v in a %s (%v), want %s spent", got, w, err, limit)
+				}
 			}
 		}
-		all.Wait()
-		// On a busy machine, all of them may be refused before the other node has released its lease.
-		for retries := 0; served.Load() < budget && retries < calls; retries++ {
-			call()
-		}
-		if n := served.Load(); n != budget {
-			t.Errorf("%d calls were served by a budget for %d", n, budget)
-		}
-		got, err := ReadBalance(t.Context(), dbtest.Open(t, address), Account{Workspace, "ws"}, PeriodOf(now))
-		if err != nil || got.Spent != limit || got.Reserved != 0 {
-			t.Errorf("the ledger say %+v (%v)", got, err)
-		}
 	})
+}
+
+// retryWhileUnavailable repeats what a busy database had no connection for.
+func retryWhileUnavailable[T any](do func() (T, error)) (out T, err error) {
+	for {
+		if out, err = do(); !errors.Is(err, db.ErrUnavailable) || errors.Is(err, db.ErrInDoubt) {
+			return out, err
+		}
+	}
 }
 
 // TestUnusedLeasesOfOtherNodesAreReclaimed checks that this happens before a
@@ -431,7 +499,7 @@ func TestUnusedLeasesOfOtherNodesAreReclaimed(t *testing.T) {
 	t.Parallel()
 	address := dbtest.Address(t, "postgres")
 	limit := 64 * credits.Credit
-	budgets := []Cap{{Account{Workspace, "ws"}, &limit}}
+	budgets := []Cap{{Account: Account{Workspace, "ws"}, Limit: &limit}}
 	caches := make([]*LeaseCache, 2)
 	for n := range caches {
 		d := dbtest.Open(t, address)
@@ -455,7 +523,7 @@ func TestNodesThatWaitForEachOtherServeOneCall(t *testing.T) {
 	t.Parallel()
 	address := dbtest.Address(t, "postgres")
 	limit := 10 * credits.Credit
-	budgets := []Cap{{Account{Workspace, "ws"}, &limit}}
+	budgets := []Cap{{Account: Account{Workspace, "ws"}, Limit: &limit}}
 	ctx, cancel := context.WithCancel(t.Context())
 	var ready, all sync.WaitGroup
 	ready.Add(2)
@@ -520,14 +588,14 @@ func TestNextChunkIsAcquiredBeforeItIsNeeded(t *testing.T) {
 		refills := 0
 		g.background = func(f func()) { refills++; f() }
 		limit, now := 1000*credits.Credit, time.Now()
-		caps := []Cap{{Account{Key, "key_1"}, &limit}}
+		caps := []Cap{{Account: Account{Key, "key_1"}, Limit: &limit}}
 		for n := range 1000 {
 			before := refills
 			if _, err := g.Reserve(t.Context(), caps, credits.Credit, now); err != nil {
 				t.Fatalf("call %d: %v", n, err)
 			}
 			g.mu.Lock()
-			le := g.leases[accountMonth{caps[0].Account, PeriodOf(now)}]
+			le := g.leases[accountPeriod{caps[0].Account, PeriodOf(now)}]
 			free := le.granted - le.reserved
 			g.mu.Unlock()
 			b, err := ReadBalance(t.Context(), d, caps[0].Account, PeriodOf(now))
@@ -558,7 +626,7 @@ type hookedSource struct {
 	before func()
 }
 
-func (s hookedSource) shrink(ctx context.Context, key accountMonth, amount credits.Micro) error {
+func (s hookedSource) shrink(ctx context.Context, key accountPeriod, amount credits.Micro) error {
 	s.before()
 	return s.leaseSource.shrink(ctx, key, amount)
 }
@@ -574,7 +642,7 @@ func TestChargeDuringAShrinkLeavesNothingReserved(t *testing.T) {
 				g := ledger.LeaseCache(join(t, d))
 				limit, now := 1000*credits.Credit, time.Now()
 				account := Account{Key, name}
-				caps := []Cap{{account, &limit}}
+				caps := []Cap{{Account: account, Limit: &limit}}
 				r, err := g.Reserve(t.Context(), caps, 10*credits.Credit, now)
 				if err != nil {
 					t.Fatal(err)
@@ -632,7 +700,7 @@ func TestLimitLoweredAgainAfterARaiseHolds(t *testing.T) {
 		one.reclaimTimeout = 0
 		now := time.Now()
 		reserve := func(g *LeaseCache, limit credits.Micro) (*Reservation, error) {
-			return g.Reserve(t.Context(), []Cap{{account, &limit}}, credits.Credit, now)
+			return g.Reserve(t.Context(), []Cap{{Account: account, Limit: &limit}}, credits.Credit, now)
 		}
 		first, err := reserve(one, credits.Credit)
 		if err != nil {
@@ -660,7 +728,7 @@ type changingSource struct {
 	acquires int
 }
 
-func (s *changingSource) acquire(ctx context.Context, key accountMonth, o acquireOptions) (credits.Micro, balance, error) {
+func (s *changingSource) acquire(ctx context.Context, key accountPeriod, o acquireOptions) (credits.Micro, balance, error) {
 	got, before, err := s.leaseSource.acquire(ctx, key, o)
 	if s.acquires++; s.acquires == 1 {
 		s.cache.expireLeases("")
@@ -675,7 +743,7 @@ func TestLeaseAcquiredDuringALimitChangeIsAcquiredAgain(t *testing.T) {
 		s := &changingSource{leaseSource: c.source, cache: c}
 		c.source, c.background = s, nil
 		limit := 10 * credits.Credit
-		if _, err := c.Reserve(t.Context(), []Cap{{Account{Key, "key_1"}, &limit}}, credits.Credit, time.Now()); err != nil || s.acquires != 2 {
+		if _, err := c.Reserve(t.Context(), []Cap{{Account: Account{Key, "key_1"}, Limit: &limit}}, credits.Credit, time.Now()); err != nil || s.acquires != 2 {
 			t.Errorf("got %d acquires (%v), want 2", s.acquires, err)
 		}
 	})
@@ -711,14 +779,14 @@ func TestTransferLocksBalancesInLedgerOrder(t *testing.T) {
 		}
 		o := newFixture(t, d, 100*credits.Credit)
 		key, period := Account{Key, "key_1"}, PeriodOf(o.now)
-		r, err := o.cache.Reserve(t.Context(), []Cap{{o.account(), o.workspace.MonthlyCredits}, {key, o.workspace.MonthlyCredits}}, credits.Credit, o.now)
+		r, err := o.cache.Reserve(t.Context(), []Cap{{Account: o.account(), Limit: o.workspace.MonthlyCredits}, {Account: key, Limit: o.workspace.MonthlyCredits}}, credits.Credit, o.now)
 		if err != nil {
 			t.Fatal(err)
 		}
 		ended := make(chan error, 1)
 		var busy error
 		err = d.Write(t.Context(), func(tx *db.Tx) error {
-			if _, err := lockBalance(t.Context(), tx, accountMonth{key, period}); err != nil {
+			if _, err := lockBalance(t.Context(), tx, accountPeriod{key, period}); err != nil {
 				return err
 			}
 			go func() {

@@ -17,13 +17,13 @@ import (
 
 const (
 	// SignalReclaim asks nodes to release the unused credits of an account in a
-	// month, which is the payload.
+	// period, which is the payload.
 	SignalReclaim = "spend.recall"
 	// signalLimitChanged has the same payload.
 	signalLimitChanged = "spend.changed"
 )
 
-// Ledger holds the balance of every account and month, and the leases of nodes
+// Ledger holds the balance of every account and period, and the leases of nodes
 // and jobs. It is a database table that all nodes share.
 type Ledger struct{ db *db.DB }
 
@@ -54,18 +54,18 @@ func (b balance) reservedBy(limit, free credits.Micro) credits.Micro {
 
 // lockBalance returns the balance and locks its row until the transaction ends.
 // Every transaction locks this row before its leases.
-func lockBalance(ctx context.Context, tx *db.Tx, key accountMonth) (balance, error) {
+func lockBalance(ctx context.Context, tx *db.Tx, key accountPeriod) (balance, error) {
 	return readBalance(ctx, tx, key, tx.Lock("spend"))
 }
 
-func readBalance(ctx context.Context, q db.Querier, key accountMonth, lock string) (b balance, err error) {
+func readBalance(ctx context.Context, q db.Querier, key accountPeriod, lock string) (b balance, err error) {
 	err = db.Scan(q.QueryRow(ctx, "SELECT settled, leased FROM spend WHERE level = $1 AND account_id = $2 AND period = $3"+lock,
 		string(key.Level), key.ID, string(key.Period)), &b.Settled, &b.Leased)
 	return b, db.IgnoreNotFound(err)
 }
 
 // addLeased changes the leased credits, and inserts a missing row.
-func addLeased(ctx context.Context, tx *db.Tx, key accountMonth, leased credits.Micro) error {
+func addLeased(ctx context.Context, tx *db.Tx, key accountPeriod, leased credits.Micro) error {
 	_, err := tx.Exec(ctx, `INSERT INTO spend (level, account_id, period, settled, leased) VALUES ($1, $2, $3, 0, $4)
 		ON CONFLICT (level, account_id, period) DO UPDATE SET leased = spend.leased + $4`,
 		string(key.Level), key.ID, string(key.Period), int64(leased))
@@ -78,7 +78,7 @@ type nodeLeases struct {
 	node *nodes.Node
 }
 
-func (n nodeLeases) acquire(ctx context.Context, key accountMonth, o acquireOptions) (got credits.Micro, before balance, err error) {
+func (n nodeLeases) acquire(ctx context.Context, key accountPeriod, o acquireOptions) (got credits.Micro, before balance, err error) {
 	err = n.db.Write(ctx, func(tx *db.Tx) error {
 		got = 0
 		if err := n.node.AssertAlive(ctx, tx); err != nil {
@@ -109,7 +109,7 @@ func (n nodeLeases) acquire(ctx context.Context, key accountMonth, o acquireOpti
 	return got, before, nil
 }
 
-func (n nodeLeases) shrink(ctx context.Context, key accountMonth, amount credits.Micro) error {
+func (n nodeLeases) shrink(ctx context.Context, key accountPeriod, amount credits.Micro) error {
 	err := n.db.Write(ctx, func(tx *db.Tx) error {
 		if err := n.node.AssertAlive(ctx, tx); err != nil {
 			return err
@@ -140,19 +140,19 @@ func (n nodeLeases) shrink(ctx context.Context, key accountMonth, amount credits
 	return db.Wrap(err, "release credits")
 }
 
-func (n nodeLeases) reclaim(ctx context.Context, key accountMonth) error {
+func (n nodeLeases) reclaim(ctx context.Context, key accountPeriod) error {
 	return n.db.Write(ctx, func(tx *db.Tx) error {
 		tx.Signal(SignalReclaim, key.String())
 		return nil
 	})
 }
 
-func grantedTo(ctx context.Context, tx *db.Tx, owner string, key accountMonth) (credits.Micro, error) {
+func grantedTo(ctx context.Context, tx *db.Tx, owner string, key accountPeriod) (credits.Micro, error) {
 	return db.Value[credits.Micro](tx.QueryRow(ctx, "SELECT granted FROM spend_leases WHERE node_id = $1 AND level = $2 AND account_id = $3 AND period = $4",
 		owner, string(key.Level), key.ID, string(key.Period)))
 }
 
-func setGranted(ctx context.Context, tx *db.Tx, owner string, key accountMonth, amount credits.Micro) error {
+func setGranted(ctx context.Context, tx *db.Tx, owner string, key accountPeriod, amount credits.Micro) error {
 	query := "UPDATE spend_leases SET granted = $5 WHERE node_id = $1 AND level = $2 AND account_id = $3 AND period = $4"
 	args := []any{owner, string(key.Level), key.ID, string(key.Period), int64(amount)}
 	if amount == 0 {
@@ -165,13 +165,13 @@ func setGranted(ctx context.Context, tx *db.Tx, owner string, key accountMonth, 
 // charge is the cost of a request. Every account is charged. Accounts with a
 // hold are charged from their lease.
 type charge struct {
-	keys   []accountMonth
+	keys   []accountPeriod
 	amount credits.Micro
 	leases []leaseKey
 }
 
 type leaseKey struct {
-	accountMonth
+	accountPeriod
 	owner string
 }
 
@@ -197,13 +197,13 @@ var (
 // balances before leases, each in order. A second pass could deadlock: it would
 // hold the workspace's balance while it waits for a key's.
 type postings struct {
-	balances map[accountMonth]balance
+	balances map[accountPeriod]balance
 	lowered  map[leaseKey]credits.Micro
 	ended    []string // owners whose leases end; the other postings include their balances
 }
 
 func newPostings() *postings {
-	return &postings{balances: map[accountMonth]balance{}, lowered: map[leaseKey]credits.Micro{}}
+	return &postings{balances: map[accountPeriod]balance{}, lowered: map[leaseKey]credits.Micro{}}
 }
 
 func (p *postings) charge(c charge) {
@@ -215,13 +215,13 @@ func (p *postings) charge(c charge) {
 	}
 	for _, l := range c.leases {
 		p.lowered[l] = sum(p.lowered[l], c.amount)
-		add(p.balances, l.accountMonth, balance{Leased: -c.amount})
+		add(p.balances, l.accountPeriod, balance{Leased: -c.amount})
 	}
 }
 
 // charged returns the accounts of a level with a charge, in order.
-func (p *postings) charged(level Level) []accountMonth {
-	var list []accountMonth
+func (p *postings) charged(level Level) []accountPeriod {
+	var list []accountPeriod
 	for key, b := range p.balances {
 		if key.Level == level && b.Settled > 0 {
 			list = append(list, key)
@@ -241,7 +241,7 @@ func (p *postings) write(ctx context.Context, tx *db.Tx) error {
 	return endLeases(ctx, tx, p.ended)
 }
 
-func add(to map[accountMonth]balance, key accountMonth, b balance) {
+func add(to map[accountPeriod]balance, key accountPeriod, b balance) {
 	was := to[key]
 	to[key] = balance{Settled: sum(was.Settled, b.Settled), Leased: sum(was.Leased, b.Leased)}
 }
@@ -270,7 +270,7 @@ func (p *postings) writeBalances(ctx context.Context, tx *db.Tx) error {
 // writeLeases deducts charges from the leases.
 func (p *postings) writeLeases(ctx context.Context, tx *db.Tx) error {
 	order := slices.SortedFunc(maps.Keys(p.lowered), func(a, b leaseKey) int {
-		return cmp.Or(compare(a.accountMonth, b.accountMonth), strings.Compare(a.owner, b.owner))
+		return cmp.Or(compare(a.accountPeriod, b.accountPeriod), strings.Compare(a.owner, b.owner))
 	})
 	rows := make([][]any, len(order))
 	for i, l := range order {
@@ -323,7 +323,7 @@ func (l *Ledger) CloseEvicted(ctx context.Context) error {
 
 // closeLeases releases the unspent leases of an evicted node.
 func closeLeases(ctx context.Context, tx *db.Tx, owner string) error {
-	keys, err := db.List(ctx, tx, func(r db.Row) (key accountMonth, err error) {
+	keys, err := db.List(ctx, tx, func(r db.Row) (key accountPeriod, err error) {
 		err = db.Scan(r, &key.Level, &key.ID, &key.Period)
 		return key, err
 	}, "SELECT level, account_id, period FROM spend_leases WHERE node_id = $1", owner)
@@ -339,7 +339,7 @@ func closeLeases(ctx context.Context, tx *db.Tx, owner string) error {
 	return nil
 }
 
-func closeLease(ctx context.Context, tx *db.Tx, owner string, key accountMonth) error {
+func closeLease(ctx context.Context, tx *db.Tx, owner string, key accountPeriod) error {
 	if _, err := lockBalance(ctx, tx, key); err != nil {
 		return err
 	}
@@ -356,7 +356,7 @@ func closeLease(ctx context.Context, tx *db.Tx, owner string, key accountMonth) 
 	return addLeased(ctx, tx, key, -granted)
 }
 
-// Balance is the spending of an account in a month, and its reserved credits.
+// Balance is the spending of an account in a period, and its reserved credits.
 type Balance struct {
 	Spent    credits.Micro
 	Reserved credits.Micro
@@ -364,11 +364,11 @@ type Balance struct {
 
 // ReadBalance returns an account's balance.
 func ReadBalance(ctx context.Context, q db.Querier, a Account, p Period) (Balance, error) {
-	b, err := readBalance(ctx, q, accountMonth{a, p}, "")
+	b, err := readBalance(ctx, q, accountPeriod{a, p}, "")
 	return Balance{b.Settled, b.Leased}, err
 }
 
-// Spent returns the spending of a level's accounts in a month, by ID. Accounts
+// Spent returns the spending of a level's accounts in a period, by ID. Accounts
 // without spending are missing.
 func Spent(ctx context.Context, q db.Querier, level Level, ids []string, p Period) (map[string]credits.Micro, error) {
 	out := make(map[string]credits.Micro, len(ids))

@@ -34,7 +34,7 @@ func TestEvictionDuringSettlementsKeepsTheLedgerExact(t *testing.T) {
 	ledger, limit, now := NewLedger(d), 1000*credits.Credit, time.Now()
 	for round := range rounds {
 		list := []Account{{Workspace, fmt.Sprint("ws", round)}, {Key, fmt.Sprint("key", round)}}
-		caps := []Cap{{list[0], &limit}, {list[1], &limit}}
+		caps := []Cap{{Account: list[0], Limit: &limit}, {Account: list[1], Limit: &limit}}
 		node := join(t, d)
 		g := ledger.LeaseCache(node)
 		var charged atomic.Int64
@@ -87,7 +87,7 @@ func TestSpentLeaseLeavesNoRow(t *testing.T) {
 		ledger, limit := NewLedger(d), credits.Credit
 		account := Account{Workspace, "ws"}
 		g := ledger.LeaseCache(join(t, d))
-		r, err := g.Reserve(t.Context(), []Cap{{account, &limit}}, credits.Credit, time.Now())
+		r, err := g.Reserve(t.Context(), []Cap{{Account: account, Limit: &limit}}, credits.Credit, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/credits"
 	"turnpike/internal/nodes"
 )
@@ -16,10 +17,11 @@ import (
 // Refusal reports which budget is exhausted.
 type Refusal struct {
 	Account
+	Window   accounts.Window
 	Limit    credits.Micro
 	Spent    credits.Micro // charged
 	Reserved credits.Micro // for requests and jobs in progress
-	Resets   time.Time
+	Resets   time.Time     // zero for a budget that never starts again
 	// Transient means that only reservations block the request, so it may fit
 	// when they end. Retrying any other refusal is pointless.
 	Transient bool
@@ -48,20 +50,20 @@ func Transient(err error) bool {
 }
 
 // Reservation is the maximum cost of a request, held against every budget it
-// counts toward. It is settled or released once, and stays in the month in
+// counts toward. It is settled or released once, and stays in the periods in
 // which it was created.
 type Reservation struct {
 	Amount credits.Micro
 
 	cache *LeaseCache
-	keys  []accountMonth // every charged account, with or without a limit
+	keys  []accountPeriod // every charged account, with or without a limit
 	holds []hold
 	once  sync.Once
 }
 
 // hold is the part of a reservation in one lease.
 type hold struct {
-	key        accountMonth
+	key        accountPeriod
 	lease      *lease
 	generation int // the lease's generation at the time
 }
@@ -69,21 +71,16 @@ type hold struct {
 // Reserve holds the amount against every budget, or returns a *Refusal and holds
 // nothing.
 func (c *LeaseCache) Reserve(ctx context.Context, budgets []Cap, amount credits.Micro, now time.Time) (*Reservation, error) {
-	r := &Reservation{Amount: amount, cache: c}
-	period := PeriodOf(now)
-	ordered := slices.SortedFunc(slices.Values(budgets), func(a, b Cap) int {
-		return compare(accountMonth{a.Account, period}, accountMonth{b.Account, period})
-	})
-	for _, b := range ordered {
-		key := accountMonth{b.Account, period}
-		r.keys = append(r.keys, key)
-		if b.Limit == nil {
+	r := &Reservation{Amount: amount, cache: c, keys: make([]accountPeriod, 0, len(budgets)), holds: make([]hold, 0, len(budgets))}
+	for _, b := range inOrder(budgets, now) {
+		r.keys = append(r.keys, b.key)
+		if b.limit == nil {
 			continue
 		}
-		h, err := c.reserve(ctx, reserveRequest{key: key, limit: *b.Limit, amount: amount, arrived: time.Now()})
+		h, err := c.reserve(ctx, reserveRequest{key: b.key, limit: *b.limit, amount: amount, arrived: time.Now()})
 		if err != nil {
 			if _, refused := errors.AsType[*Refusal](err); refused {
-				c.refusals.WithLabelValues(string(b.Level)).Inc()
+				c.refusals.WithLabelValues(string(b.key.Level)).Inc()
 			}
 			r.end(0)
 			return nil, err
@@ -93,9 +90,32 @@ func (c *LeaseCache) Reserve(ctx context.Context, budgets []Cap, amount credits.
 	return r, nil
 }
 
+// datedCap is the budget of an account in one period.
+type datedCap struct {
+	key   accountPeriod
+	limit *credits.Micro
+}
+
+// inOrder returns the budgets of the periods that contain the time, in the
+// order in which they are leased.
+func inOrder(budgets []Cap, now time.Time) []datedCap {
+	periods := map[accounts.Window]Period{}
+	list := make([]datedCap, len(budgets))
+	for i, b := range budgets {
+		period, known := periods[b.Window]
+		if !known {
+			period = PeriodIn(b.Window, now)
+			periods[b.Window] = period
+		}
+		list[i] = datedCap{accountPeriod{b.Account, period}, b.Limit}
+	}
+	slices.SortFunc(list, func(a, b datedCap) int { return compare(a.key, b.key) })
+	return list
+}
+
 // reserveRequest is a reservation in one lease.
 type reserveRequest struct {
-	key           accountMonth
+	key           accountPeriod
 	lease         *lease
 	limit, amount credits.Micro
 	arrived       time.Time
@@ -135,11 +155,12 @@ func (c *LeaseCache) reserve(ctx context.Context, r reserveRequest) (hold, error
 	}
 }
 
-// reserveLocal reserves if the lease has enough. Credits acquired under a
-// higher limit don't count. The caller holds the cache's lock.
+// reserveLocal reserves if the lease has enough. Credits acquired under another
+// limit don't count: a temporary raise may have ended, and other nodes may have
+// spent more than the limit since. The caller holds the cache's lock.
 func (r reserveRequest) reserveLocal() (hold, bool) {
 	le := r.lease
-	if r.limit < le.limit {
+	if r.limit != le.limit {
 		le.limit = r.limit
 		le.expire()
 	}
@@ -180,7 +201,7 @@ func (c *LeaseCache) reserveRemote(ctx context.Context, r reserveRequest) (hold,
 		if got > 0 {
 			continue
 		}
-		refusal := (&Refusal{Account: r.key.Account, Limit: r.limit, Spent: before.Settled, Reserved: before.reservedBy(r.limit, free), Resets: r.key.Period.End()}).For(r.amount)
+		refusal := (&Refusal{Account: r.key.Account, Window: r.key.Period.Window(), Limit: r.limit, Spent: before.Settled, Reserved: before.reservedBy(r.limit, free), Resets: r.key.Period.End()}).For(r.amount)
 		if err := c.reclaimAndWait(ctx, r, refusal, &wait); err != nil {
 			if errors.Is(err, refusal) {
 				r.lease.refusal = refusalMemo{refusal, time.Now(), need}

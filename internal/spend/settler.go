@@ -77,14 +77,14 @@ func (s *Settler) workspace(ctx context.Context, tx *db.Tx, id string) (*account
 // chargedAccounts returns the accounts to charge for an entry or a job: the
 // array stored when its credits were reserved. Releases without that array
 // charged the workspace, the key and the project.
-func chargedAccounts(stored json.RawMessage, workspaceID, project, keyID string, created time.Time) ([]accountMonth, error) {
+func chargedAccounts(stored json.RawMessage, workspaceID, project, keyID string, created time.Time) ([]accountPeriod, error) {
 	if len(stored) > 0 {
 		return decodeAccounts(stored)
 	}
 	period := PeriodOf(created)
-	list := []accountMonth{{Account{Workspace, workspaceID}, period}, {Account{Key, keyID}, period}}
+	list := []accountPeriod{{Account{Workspace, workspaceID}, period}, {Account{Key, keyID}, period}}
 	if project != "" {
-		list = append(list, accountMonth{Account{Project, ProjectID(workspaceID, project)}, period})
+		list = append(list, accountPeriod{Account{Project, ProjectID(workspaceID, project)}, period})
 	}
 	return list, nil
 }
@@ -328,7 +328,7 @@ func ChangeBilling(ctx context.Context, tx *db.Tx, workspaceID string, c Billing
 // ReclaimLeases asks all nodes to release the unused leases of an account after the
 // commit, because its budget has changed.
 func ReclaimLeases(tx *db.Tx, a Account, p Period) {
-	key := accountMonth{a, p}.String()
+	key := accountPeriod{a, p}.String()
 	tx.Signal(signalLimitChanged, key) // expires all leases before they are released one by one
 	tx.Signal(SignalReclaim, key)
 }

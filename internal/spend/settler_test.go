@@ -89,7 +89,7 @@ func (o *fixture) accounts() []Account {
 
 func (o *fixture) reserve(amount credits.Micro) *Reservation {
 	o.t.Helper()
-	r, err := o.cache.Reserve(o.t.Context(), []Cap{{o.account(), o.workspace.MonthlyCredits}, {o.accounts()[1], nil}, {o.accounts()[2], nil}}, amount, o.now)
+	r, err := o.cache.Reserve(o.t.Context(), []Cap{{Account: o.account(), Limit: o.workspace.MonthlyCredits}, {Account: o.accounts()[1], Limit: nil}, {Account: o.accounts()[2], Limit: nil}}, amount, o.now)
 	if err != nil {
 		o.t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func (o *fixture) expect(spent credits.Micro) {
 		o.t.Fatal(err)
 	}
 	var mine credits.Micro
-	if le := o.cache.leases[accountMonth{o.account(), period}]; le != nil {
+	if le := o.cache.leases[accountPeriod{o.account(), period}]; le != nil {
 		mine = le.granted
 	}
 	if leased != granted || mine != credits.Micro(granted) {
@@ -233,7 +233,7 @@ func TestEvictedNodeChangesNoBalance(t *testing.T) {
 	}
 	after.Refuse(func(e *audit.Entry) {})
 	before.Settle(func(e *audit.Entry) { *e = *o.entryLike(e, 3*credits.Credit) })
-	if _, err := o.cache.Reserve(t.Context(), []Cap{{Account{Key, "key_2"}, o.workspace.MonthlyCredits}}, credits.Credit, o.now); !errors.Is(err, nodes.ErrEvicted) {
+	if _, err := o.cache.Reserve(t.Context(), []Cap{{Account: Account{Key, "key_2"}, Limit: o.workspace.MonthlyCredits}}, credits.Credit, o.now); !errors.Is(err, nodes.ErrEvicted) {
 		t.Errorf("a new lease: got %v, want ErrEvicted", err)
 	}
 	err := d.Write(t.Context(), func(tx *db.Tx) error { idle.TransferToJob(tx, "job_1"); return nil })
@@ -398,7 +398,7 @@ func TestRecoveredEntryIsChargedToItsStoredAccounts(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		o := newFixture(t, d, 100*credits.Credit)
 		ancestor := Account{Key, "key_0"}
-		r, err := o.cache.Reserve(t.Context(), []Cap{{o.account(), nil}, {o.accounts()[1], nil}, {ancestor, nil}}, 3*credits.Credit, o.now)
+		r, err := o.cache.Reserve(t.Context(), []Cap{{Account: o.account(), Limit: nil}, {Account: o.accounts()[1], Limit: nil}, {Account: ancestor, Limit: nil}}, 3*credits.Credit, o.now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -503,7 +503,7 @@ func TestChangedProjectIsLoggedAndItsLeasesAreReclaimed(t *testing.T) {
 				t.Errorf("the log has %+v (%v)", found, err)
 			}
 		}
-		want := []string{accountMonth{Account{Project, ProjectID(o.workspace.ID, "shop")}, PeriodOf(o.now)}.String()}
+		want := []string{accountPeriod{Account{Project, ProjectID(o.workspace.ID, "shop")}, PeriodOf(o.now)}.String()}
 		for begun := time.Now(); ; time.Sleep(time.Millisecond) {
 			mu.Lock()
 			got := slices.Clone(recalled)
@@ -544,7 +544,7 @@ func TestSumsSaturate(t *testing.T) {
 		if _, err := ReadBilling(t.Context(), d, o.workspace.ID, o.now); err != nil {
 			t.Error(err)
 		}
-		if _, err := o.cache.Reserve(t.Context(), []Cap{{o.account(), o.workspace.MonthlyCredits}}, 1, o.now); err == nil || Transient(err) {
+		if _, err := o.cache.Reserve(t.Context(), []Cap{{Account: o.account(), Limit: o.workspace.MonthlyCredits}}, 1, o.now); err == nil || Transient(err) {
 			t.Errorf("more can be spent: %v", err)
 		}
 		o.settleEntries(audit.Settlement{Entry: o.entry(nil, 0), Previous: many[0].Entry}) // corrects one of them
@@ -600,11 +600,11 @@ func TestAlertUsesTheStoredLimitNotTheCachedOne(t *testing.T) {
 // zero, and twenty, which wrap above zero again.
 func TestSumNeverOverflows(t *testing.T) {
 	t.Parallel()
-	lines := map[accountMonth]balance{}
+	lines := map[accountPeriod]balance{}
 	most := balance{credits.Max, -credits.Max}
 	for n := range 40 {
-		add(lines, accountMonth{}, most)
-		if got := lines[accountMonth{}]; got != most {
+		add(lines, accountPeriod{}, most)
+		if got := lines[accountPeriod{}]; got != most {
 			t.Fatalf("%d of them are %+v", n+1, got)
 		}
 	}
