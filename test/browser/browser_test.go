@@ -30,6 +30,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/people"
 	"turnpike/test/harness"
+	"turnpike/test/smoke"
 )
 
 // password is the password of every test user.
@@ -42,6 +43,7 @@ const patience = 30 * time.Second
 var chromium context.Context
 
 func TestMain(m *testing.M) {
+	smoke.Only(TestSetupLinkCreatesOwner, TestKeyIsCreatedUsedRotatedAndRevoked, TestKeyIsCreatedWithoutJavaScript)
 	path, err := findChromium()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

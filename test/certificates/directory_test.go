@@ -25,6 +25,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"turnpike/test/chaos/program"
+	"turnpike/test/smoke"
 )
 
 // directory is Pebble, the ACME test server of Let's Encrypt, behind a proxy that
@@ -66,6 +67,7 @@ var pebble = sync.OnceValues(func() (string, error) {
 })
 
 func TestMain(m *testing.M) {
+	smoke.Only(TestServersShareACertificate)
 	code := m.Run()
 	if path, err := pebble(); err == nil {
 		_ = os.Remove(path)

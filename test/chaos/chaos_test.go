@@ -14,12 +14,16 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/test/chaos/program"
+	"turnpike/test/smoke"
 )
 
 // full selects the long form of the tests, which `make chaos` runs.
 var full = os.Getenv("TURNPIKE_CHAOS") == "full"
 
-func TestMain(m *testing.M) { program.Main(m) }
+func TestMain(m *testing.M) {
+	smoke.Only(TestBudgetIsExactAfterKill9, TestEveryAnsweredCallIsLoggedAfterKill9, TestEveryEventIsDeliveredDespiteKill9, TestRunSurvivesKill9)
+	program.Main(m)
+}
 
 // longOnly skips the test in the short form, which CI runs. cheaper names the tests
 // that check the same guarantee there.
