@@ -22,6 +22,9 @@ type endpointObject struct {
 	URL            *string              `json:"url"`
 	Events         []string             `json:"events"`
 	Description    string               `json:"description"`
+	HeaderNames    []string             `json:"header_names"`
+	Projects       []string             `json:"projects"`
+	PerSecond      *int64               `json:"requests_per_second"`
 	Status         string               `json:"status"`
 	PausedReason   *string              `json:"paused_reason"`
 	PausedAt       *int64               `json:"paused_at"`
@@ -55,7 +58,7 @@ func (c *Call) endpoints(ctx context.Context, q db.Querier, list []*webhooks.End
 	out := make([]*endpointObject, len(list))
 	for i, e := range list {
 		o := &endpointObject{ID: e.ID, Object: "webhook_endpoint", Kind: string(e.Kind), URL: orNil(e.URL), Events: e.Events, Description: e.Description,
-			Status: string(e.Status), PausedReason: orNil(e.PausedReason), PausedAt: unix(e.PausedAt), SecretHint: e.SecretHint,
+			HeaderNames: e.HeaderNames(), Projects: append([]string{}, e.Projects...), PerSecond: e.RequestsPerSecond, Status: string(e.Status), PausedReason: orNil(e.PausedReason), PausedAt: unix(e.PausedAt), SecretHint: e.SecretHint,
 			Project: orNil(e.Project), Environment: e.Environment, CreatedAt: e.CreatedAt.Unix()}
 		if e.Kind == webhooks.Tunnel {
 			// A tunnel holds deliveries while its client is disconnected; it is never paused.
@@ -103,14 +106,18 @@ func (c *Call) lockEndpoint(ctx context.Context, tx *db.Tx) (*webhooks.Endpoint,
 }
 
 type createEndpointRequest struct {
-	URL         string   `json:"url"`
-	Events      []string `json:"events"`
-	Description string   `json:"description"`
+	URL         string            `json:"url"`
+	Events      []string          `json:"events"`
+	Description string            `json:"description"`
+	Headers     map[string]string `json:"headers"`
+	Projects    []string          `json:"projects"`
+	PerSecond   *int64            `json:"requests_per_second"`
 }
 
 func createEndpoint(ctx context.Context, c *Call, tx *db.Tx, in createEndpointRequest) (any, error) {
 	e := &webhooks.Endpoint{Tenant: c.Principal.Tenant, Project: c.Principal.Project,
-		URL: in.URL, Events: in.Events, Description: in.Description}
+		URL: in.URL, Events: in.Events, Description: in.Description, Projects: in.Projects, RequestsPerSecond: in.PerSecond}
+	e.SetHeaders(webhooks.NewHeaders(in.Headers))
 	secret, err := c.s.Webhooks.Create(ctx, tx, c.Actor(), e)
 	if err != nil {
 		return nil, err
@@ -155,6 +162,10 @@ type updateEndpointRequest struct {
 	URL         jsonbody.Optional[string]   `json:"url"`
 	Events      jsonbody.Optional[[]string] `json:"events"`
 	Description jsonbody.Optional[string]   `json:"description"`
+	// Headers are added, replaced, or removed if they are null. Others stay.
+	Headers   jsonbody.Optional[map[string]*string] `json:"headers"`
+	Projects  jsonbody.Optional[[]string]           `json:"projects"`
+	PerSecond jsonbody.Optional[int64]              `json:"requests_per_second"`
 }
 
 func updateEndpoint(ctx context.Context, c *Call, tx *db.Tx, in updateEndpointRequest) (any, error) {
@@ -162,6 +173,13 @@ func updateEndpoint(ctx context.Context, c *Call, tx *db.Tx, in updateEndpointRe
 		set(&e.URL, in.URL)
 		set(&e.Events, in.Events)
 		set(&e.Description, in.Description)
+		set(&e.Projects, in.Projects)
+		setNullable(&e.RequestsPerSecond, in.PerSecond)
+		if in.Headers.Set && in.Headers.Value == nil {
+			e.SetHeaders(e.ReplaceHeaders(nil))
+		} else if in.Headers.Set {
+			e.SetHeaders(in.Headers.Value)
+		}
 		return c.s.Webhooks.Update(ctx, tx, c.Actor(), e)
 	})
 }

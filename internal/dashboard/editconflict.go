@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"strings"
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
@@ -46,5 +47,5 @@ func keyFingerprint(k *access.Key) string {
 }
 
 func endpointFingerprint(e *webhooks.Endpoint) string {
-	return fingerprint(e.URL, e.Description, e.Events)
+	return fingerprint(e.URL, e.Description, e.Events, strings.Join(e.Projects, " "), e.RequestsPerSecond, e.HeaderNames())
 }

@@ -3,7 +3,9 @@ package dashboard
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
 
 	"turnpike/internal/db"
 	"turnpike/internal/events"
@@ -99,6 +101,8 @@ func webhooksPage(req *request) (*view, error) {
 
 type endpointForm struct {
 	Endpoint *webhooks.Endpoint
+	Projects string   // of the filter, separated by commas
+	Limit    string   // requests per second
 	Patterns []string // choices besides all events
 }
 
@@ -123,21 +127,54 @@ func (f endpointForm) Seen() string { return endpointFingerprint(f.Endpoint) }
 // Has reports whether the endpoint has the pattern.
 func (f endpointForm) Has(pattern string) bool { return slices.Contains(f.Endpoint.Events, pattern) }
 
-func (req *request) readEndpoint(e *webhooks.Endpoint) {
+func newEndpointForm(e *webhooks.Endpoint) endpointForm {
+	f := endpointForm{Endpoint: e, Projects: strings.Join(e.Projects, ", "), Patterns: patterns(e)}
+	if e.RequestsPerSecond != nil {
+		f.Limit = strconv.FormatInt(*e.RequestsPerSecond, 10)
+	}
+	return f
+}
+
+func (req *request) readEndpoint(e *webhooks.Endpoint) error {
 	e.URL, e.Description, e.Events = req.form("url"), req.form("description"), req.R.PostForm["events"]
 	if slices.Contains(e.Events, "*") {
 		e.Events = []string{"*"}
 	}
+	e.Projects = strings.FieldsFunc(req.form("projects"), func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
+	e.RequestsPerSecond = nil
+	if text := req.form("requests_per_second"); text != "" {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return fault.Invalid("requests_per_second", "The rate limit must be a whole number of requests per second.")
+		}
+		e.RequestsPerSecond = &n
+	}
+	changes := webhooks.HeaderChanges{}
+	for _, name := range req.R.PostForm["remove_header"] {
+		changes[name] = nil
+	}
+	for line := range strings.Lines(req.form("headers")) {
+		name, value, found := strings.Cut(strings.TrimSpace(line), ":")
+		if !found {
+			return fault.Invalid("headers", "Write each header on its own line, as Name: value.")
+		}
+		value = strings.TrimSpace(value)
+		changes[strings.TrimSpace(name)] = &value
+	}
+	e.SetHeaders(changes)
+	return nil
 }
 
 func newEndpointPage(req *request) (*view, error) {
 	e := &webhooks.Endpoint{}
-	return &view{template: "webhook_new", title: "New webhook endpoint", data: endpointForm{e, patterns(e)}}, nil
+	return &view{template: "webhook_new", title: "New webhook endpoint", data: newEndpointForm(e)}, nil
 }
 
 func createEndpoint(req *request) (*view, error) {
 	e := &webhooks.Endpoint{Tenant: req.workspace.In(req.env)}
-	req.readEndpoint(e)
+	if err := req.readEndpoint(e); err != nil {
+		return nil, err
+	}
 	secret, err := writeValue(req, func(tx *db.Tx) (string, error) { return req.s.Webhooks.Create(req.Context(), tx, req.actor(), e) })
 	if err != nil {
 		return nil, err
@@ -219,13 +256,15 @@ func endpointName(e *webhooks.Endpoint) string {
 }
 
 func editEndpointPage(_ *request, e *webhooks.Endpoint) (*view, error) {
-	return &view{template: "webhook_edit", title: "Change endpoint", data: endpointForm{e, patterns(e)}}, nil
+	return &view{template: "webhook_edit", title: "Change endpoint", data: newEndpointForm(e)}, nil
 }
 
 func editEndpoint(req *request) (*view, error) {
 	return req.changeEndpoint("Endpoint saved. The next attempts use the new settings.", func(tx *db.Tx, e *webhooks.Endpoint) error {
 		before := endpointFingerprint(e)
-		req.readEndpoint(e)
+		if err := req.readEndpoint(e); err != nil {
+			return err
+		}
 		if err := req.checkEditConflict(before, endpointFingerprint(e)); err != nil {
 			return err
 		}

@@ -31,6 +31,9 @@ const (
 	BatchCancelled           Type = "batch.cancelled"
 	BillingCreditsLow        Type = "billing.credits.low"
 	KeyAutoRevoked           Type = "key.auto_revoked"
+	EndpointFailing          Type = "endpoint.failing"
+	EndpointPaused           Type = "endpoint.paused"
+	DeliveryFailed           Type = "delivery.failed"
 )
 
 // Types lists all event types, in the order of the documentation.
@@ -40,16 +43,23 @@ var Types = []Type{
 	ResponseCompleted, ResponseIncomplete, ResponseFailed, ResponseCancelled,
 	BatchCompleted, BatchFailed, BatchExpired, BatchCancelled,
 	BillingCreditsLow, KeyAutoRevoked,
+	EndpointFailing, EndpointPaused, DeliveryFailed,
 }
 
 // everything matches all events, including future ones.
 const everything = "*"
 
 // wildcards match all events of one resource.
-var wildcards = []string{"image.batch.*", "video.render.*", "voice.render.*", "voice.transcription.*", "agent.run.*", "response.*", "batch.*", "billing.credits.*", "key.*"}
+var wildcards = []string{"image.batch.*", "video.render.*", "voice.render.*", "voice.transcription.*", "agent.run.*", "response.*", "batch.*", "billing.credits.*", "key.*", "endpoint.*", "delivery.*"}
 
 // maxPatterns is the maximum size of a subscription.
 const maxPatterns = 50
+
+// AboutDelivery reports whether the event is about an endpoint or a delivery. Delivering
+// such an event never causes another one.
+func (t Type) AboutDelivery() bool {
+	return strings.HasPrefix(string(t), "endpoint.") || strings.HasPrefix(string(t), "delivery.")
+}
 
 // ParseType parses the name of an event type.
 func ParseType(param, s string) (Type, error) {

@@ -27,6 +27,7 @@ type Event struct {
 	Project   string
 	Type      Type
 	Sample    bool
+	About     string // the endpoint that the event is about, which doesn't get it
 	CreatedAt time.Time
 	Body      []byte
 }
@@ -112,6 +113,9 @@ func (p *Publisher) StoreSample(ctx context.Context, tx *db.Tx, from Origin, t T
 func (p *Publisher) compose(from Origin, data Payload, sample bool) (*Event, error) {
 	e := &Event{ID: ids.New(ids.Event), Tenant: from.Tenant, Project: from.Project,
 		Type: data.eventType(), Sample: sample, CreatedAt: p.now()}
+	if subject, ok := data.(interface{ about() string }); ok {
+		e.About = subject.about()
+	}
 	shape := envelope{ID: e.ID, Object: "event", Type: e.Type, Sample: sample, CreatedAt: e.CreatedAt.Unix(),
 		Environment: e.Environment, Workspace: e.WorkspaceID, Data: data}
 	if e.Project != "" {
@@ -129,14 +133,14 @@ func (p *Publisher) compose(from Origin, data Payload, sample bool) (*Event, err
 
 var (
 	insertEvents = db.NewBulk("events", "", "id text", "workspace_id text", "environment text", "project text", "type text", "sample boolean",
-		"created_at bigint", "body text")
-	insertPending = db.NewBulk("new_events", "", "event_id text", "workspace_id text", "environment text", "type text", "sample boolean", "created_at bigint")
+		"created_at bigint", "about text", "body text")
+	insertPending = db.NewBulk("new_events", "", "event_id text", "workspace_id text", "environment text", "type text", "sample boolean", "created_at bigint", "about text")
 )
 
 func store(ctx context.Context, tx *db.Tx, list ...*Event) error {
 	rows := make([][]any, len(list))
 	for i, e := range list {
-		rows[i] = []any{e.ID, e.WorkspaceID, string(e.Environment), db.OrNull(e.Project), string(e.Type), e.Sample, e.CreatedAt.UnixMicro(), string(e.Body)}
+		rows[i] = []any{e.ID, e.WorkspaceID, string(e.Environment), db.OrNull(e.Project), string(e.Type), e.Sample, e.CreatedAt.UnixMicro(), db.OrNull(e.About), string(e.Body)}
 	}
 	_, err := insertEvents.Write(ctx, tx, rows)
 	return db.Wrap(err, "store events")
@@ -146,7 +150,7 @@ func store(ctx context.Context, tx *db.Tx, list ...*Event) error {
 func (p *Publisher) queue(ctx context.Context, tx *db.Tx, list ...*Event) error {
 	rows := make([][]any, len(list))
 	for i, e := range list {
-		rows[i] = []any{e.ID, e.WorkspaceID, string(e.Environment), string(e.Type), e.Sample, e.CreatedAt.UnixMicro()}
+		rows[i] = []any{e.ID, e.WorkspaceID, string(e.Environment), string(e.Type), e.Sample, e.CreatedAt.UnixMicro(), db.OrNull(e.About)}
 	}
 	if _, err := insertPending.Write(ctx, tx, rows); err != nil {
 		return fmt.Errorf("queue events: %w", err)
@@ -162,6 +166,7 @@ type Pending struct {
 	Type      Type
 	Sample    bool
 	CreatedAt time.Time
+	About     string // the endpoint that must not get it
 	Body      string // empty if it is large
 }
 
@@ -176,9 +181,9 @@ func TakePending(ctx context.Context, tx *db.Tx, n, inline int) ([]Pending, erro
 	}
 	query := fmt.Sprintf(`WITH oldest AS (SELECT event_id FROM new_events ORDER BY event_id LIMIT %d%s)
 		DELETE FROM new_events WHERE event_id IN (SELECT event_id FROM oldest)
-		RETURNING event_id, workspace_id, environment, type, sample, created_at, %s`, n, tx.Claim("new_events"), body)
+		RETURNING event_id, workspace_id, environment, type, sample, created_at, about, %s`, n, tx.Claim("new_events"), body)
 	list, err := db.List(ctx, tx, func(r db.Row) (e Pending, err error) {
-		err = db.Scan(r, &e.ID, &e.WorkspaceID, &e.Environment, &e.Type, &e.Sample, &e.CreatedAt, &e.Body)
+		err = db.Scan(r, &e.ID, &e.WorkspaceID, &e.Environment, &e.Type, &e.Sample, &e.CreatedAt, &e.About, &e.Body)
 		return e, err
 	}, query)
 	return list, db.Wrap(err, "take pending events")
@@ -206,7 +211,7 @@ func HasPending(ctx context.Context, q db.Querier) (bool, error) {
 }
 
 var scan = db.Scanner(func(e *Event) []any {
-	return []any{&e.ID, &e.WorkspaceID, &e.Environment, &e.Project, &e.Type, &e.Sample, &e.CreatedAt, &e.Body}
+	return []any{&e.ID, &e.WorkspaceID, &e.Environment, &e.Project, &e.Type, &e.Sample, &e.CreatedAt, &e.About, &e.Body}
 })
 
 // Get returns a visible event.

@@ -282,6 +282,39 @@ const MaxDescendants = 100
 
 func (KeyRevoked) eventType() Type { return KeyAutoRevoked }
 
+// EndpointState is the data of endpoint.failing and endpoint.paused. Its status determines the type.
+type EndpointState struct {
+	EndpointID  string  `json:"endpoint_id"`
+	URL         string  `json:"url"`
+	Description string  `json:"description"`
+	Status      string  `json:"status"` // failing or paused
+	Reason      string  `json:"reason"` // delivery_failed or manual
+	Since       int64   `json:"since"`
+	LastError   *string `json:"last_error"`
+	// DeliveryID is the delivery that failed. It is null if someone paused the endpoint.
+	DeliveryID *string `json:"delivery_id"`
+}
+
+func (e EndpointState) eventType() Type { return Type("endpoint." + e.Status) }
+
+func (e EndpointState) about() string { return e.EndpointID }
+
+// FailedDelivery is the data of delivery.failed.
+type FailedDelivery struct {
+	DeliveryID string `json:"delivery_id"`
+	EndpointID string `json:"endpoint_id"`
+	URL        string `json:"url"`
+	EventID    string `json:"event_id"`
+	EventType  Type   `json:"event_type"`
+	Attempts   int64  `json:"attempts"`
+	LastStatus *int64 `json:"last_status"` // null if there was no response
+	LastError  string `json:"last_error"`
+}
+
+func (FailedDelivery) eventType() Type { return DeliveryFailed }
+
+func (d FailedDelivery) about() string { return d.EndpointID }
+
 // Response is the data of the events about background responses. As in OpenAI's API, it has only the ID.
 type Response struct {
 	ID   string `json:"id"`

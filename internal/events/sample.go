@@ -82,6 +82,14 @@ func Sample(t Type, now time.Time) Payload {
 		url := "https://example.com/octocat/app/blob/main/.env"
 		return KeyRevoked{KeyID: ids.New(ids.Key), KeyHint: "tp_live_…x7Qm", Source: "report", URL: &url, DetectedAt: done,
 			Descendants: []RevokedKey{{KeyID: ids.New(ids.Key), KeyHint: "tp_live_…b3Zk", Name: "nightly import"}}}
+	case EndpointFailing, EndpointPaused:
+		problem, delivery := sampleDeliveryError, ids.New(ids.Delivery)
+		return EndpointState{EndpointID: ids.New(ids.Endpoint), URL: "https://example.com/hooks/turnpike", Description: "order service",
+			Status: strings.TrimPrefix(string(t), "endpoint."), Reason: "delivery_failed", Since: done, LastError: &problem, DeliveryID: &delivery}
+	case DeliveryFailed:
+		status := int64(503)
+		return FailedDelivery{DeliveryID: ids.New(ids.Delivery), EndpointID: ids.New(ids.Endpoint), URL: "https://example.com/hooks/turnpike",
+			EventID: ids.New(ids.Event), EventType: AgentRunCompleted, Attempts: 6, LastStatus: &status, LastError: sampleDeliveryError}
 	}
 	panic("events: no sample for " + string(t))
 }
@@ -91,6 +99,8 @@ func sampleRun(status string, created int64) AgentRun {
 		Usage: AgentUsage{InputTokens: 4_210, OutputTokens: 388, Credits: 14 * credits.Credit}, RequiredActions: []RequiredAction{},
 		Metadata: map[string]string{"customer": "c_17"}, CreatedAt: created, StartedAt: &created}
 }
+
+const sampleDeliveryError = "the endpoint returned 503 Service Unavailable instead of a 2xx status"
 
 // sampleURL returns a URL on a reserved domain.
 func sampleURL(name string) string { return "https://files.example.com/" + name + "?signature=sample" }

@@ -86,9 +86,10 @@ type lane[T Item] struct {
 
 	buffer   []T
 	running  int
-	inFlight int                 // items that are running or not written yet
-	limit    int                 // of running items
-	streak   int                 // of healthy items, to raise the limit
+	inFlight int // items that are running or not written yet
+	limit    int // of running items
+	streak   int // of healthy items, to raise the limit
+	pace     pace
 	known    map[string]sighting // items that are buffered or in flight
 
 	scanFrom   scanStart
@@ -126,6 +127,30 @@ func (l *lane[T]) requestScan(from scanStart) { l.scanFrom = min(l.scanFrom, fro
 
 // doubt lowers the coverage.
 func (l *lane[T]) doubt(c coverage) { l.coverage = max(l.coverage, c) }
+
+// pace spaces the starts of a lane's items. The zero value doesn't.
+type pace struct {
+	interval time.Duration
+	next     time.Time // the next start
+	timer    bool      // a timer will schedule the lane
+}
+
+// wait returns how long the lane's next item has to wait.
+func (p *pace) wait(now time.Time) time.Duration {
+	if p.interval == 0 {
+		return 0
+	}
+	return p.next.Sub(now)
+}
+
+// start records the start of an item. A start that was late by less than the interval doesn't
+// delay the next one.
+func (p *pace) start(now time.Time) {
+	if oldest := now.Add(-p.interval); p.next.Before(oldest) {
+		p.next = oldest
+	}
+	p.next = p.next.Add(p.interval)
+}
 
 // add buffers an item unless it is already buffered or running. For a known
 // item it records the position: a different one means that it was enqueued

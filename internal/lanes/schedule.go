@@ -10,12 +10,50 @@ func (r *Runner[T]) schedule(l *lane[T]) {
 	switch {
 	case l.queue != nil || l.phase == releasing || l.phase == lost:
 	case len(l.buffer) > 0:
-		if l.running < l.limit {
+		if l.running < l.limit && !r.paced(l) {
 			r.ready[l.health].push(l, r.missedTurn(l))
 		}
 	case l.phase != scanning && l.scanFrom != noScan:
 		r.toScan.push(l, r.missedTurn(l))
 	}
+}
+
+// paced reports whether the lane must wait before its next item starts, and schedules it for then.
+// Meanwhile it has no slot and isn't queued.
+func (r *Runner[T]) paced(l *lane[T]) bool {
+	wait := l.pace.wait(time.Now())
+	if wait <= 0 {
+		return false
+	}
+	if !l.pace.timer {
+		l.pace.timer = true
+		time.AfterFunc(wait, func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			l.pace.timer = false
+			r.schedule(l)
+			r.dispatch()
+		})
+	}
+	return true
+}
+
+// SetInterval sets the minimum time between the starts of a lane's items; zero means none. It has
+// no effect on a lane that this node doesn't lease, so a source calls it for each lane that it
+// reads. One item may start early when the lane moves to another node.
+func (r *Runner[T]) SetInterval(id string, interval time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.lanes[id]
+	if l == nil || l.pace.interval == interval {
+		return
+	}
+	l.pace.interval = interval
+	if soonest := time.Now().Add(interval); l.pace.next.After(soonest) {
+		l.pace.next = soonest
+	}
+	r.schedule(l)
+	r.dispatch()
 }
 
 // missedTurn reports whether the lane would have had its next turn by now if it
@@ -53,7 +91,7 @@ func (r *Runner[T]) startNext() (e execution[T], ok bool) {
 		if l == nil {
 			return e, false
 		}
-		if len(l.buffer) == 0 || l.running >= l.limit { // changed since it was queued, or lost
+		if len(l.buffer) == 0 || l.running >= l.limit || r.paced(l) { // changed since it was queued, or lost
 			r.schedule(l)
 			continue
 		}
@@ -124,6 +162,7 @@ func (r *Runner[T]) takeItem(l *lane[T]) execution[T] {
 	}
 	l.running++
 	l.inFlight++
+	l.pace.start(time.Now())
 	l.started, l.turn = true, r.ready[l.health].lastTurn()
 	r.running++
 	r.inFlight++

@@ -19,6 +19,7 @@ type job struct {
 	tries    int64
 	due      int64
 	sample   bool
+	again    bool // it succeeded before, and is replayed
 	typ      events.Type
 	linksAt  int64  // from when the validity of links in its body counts
 	body     string // empty if it is large; then it is read when it is sent
@@ -28,7 +29,7 @@ type job struct {
 func (j *job) Key() lanes.Key { return lanes.Key{Due: j.due, ID: j.id} }
 
 var scanJob = db.Scanner(func(j *job) []any {
-	return []any{&j.id, &j.eventID, &j.attempts, &j.tries, &j.due, &j.sample, &j.typ, &j.linksAt, &j.body}
+	return []any{&j.id, &j.eventID, &j.attempts, &j.tries, &j.due, &j.sample, &j.again, &j.typ, &j.linksAt, &j.body}
 })
 
 // inlineBody is the maximum size of bodies that are read with their deliveries.
@@ -56,6 +57,7 @@ func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int
 			return none, nil
 		}
 	}
+	s.setPace(e)
 	now := s.Now()
 	jobs, err := s.dueAt(ctx, e.ID, now, after, n)
 	if err != nil || len(jobs) > 0 {
@@ -72,7 +74,7 @@ func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int
 func (s *Service) dueAt(ctx context.Context, endpointID string, now time.Time, after lanes.Key, n int) ([]*job, error) {
 	// The limit is part of the statement, and has few values: SQLite compiles a
 	// statement again whenever the parameter of a LIMIT is bound.
-	query := fmt.Sprintf(`SELECT d.id, d.event_id, d.attempts, d.tries, d.due_at, e.sample, d.type, COALESCE(d.links_at, d.created_at), CASE WHEN length(e.body) <= %d THEN e.body ELSE '' END
+	query := fmt.Sprintf(`SELECT d.id, d.event_id, d.attempts, d.tries, d.due_at, e.sample, d.status = 'succeeded', d.type, COALESCE(d.links_at, d.created_at), CASE WHEN length(e.body) <= %d THEN e.body ELSE '' END
 		FROM deliveries d JOIN events e ON e.id = d.event_id
 		WHERE d.endpoint_id = $1 AND d.due_at <= $2 AND (d.due_at, d.id) > ($3, $4) ORDER BY d.due_at, d.id LIMIT %d`, inlineBody, n)
 	jobs, err := db.List(ctx, s.DB, scanJob, query, endpointID, now.UnixMicro(), after.Due, after.ID)
@@ -105,6 +107,16 @@ func (s *Service) Work(ctx context.Context, lane string, j *job) lanes.Result {
 	return lanes.Result{Healthy: !r.slow, Done: r.state == Succeeded, Due: r.due, Outcome: s.results.Add(r)}
 }
 
+// setPace applies the endpoint's rate limit to its lane, so that waiting deliveries take no slots of
+// other endpoints.
+func (s *Service) setPace(e *Endpoint) {
+	interval := time.Duration(0)
+	if e.RequestsPerSecond != nil {
+		interval = time.Second / time.Duration(*e.RequestsPerSecond)
+	}
+	s.runner.SetInterval(e.ID, interval)
+}
+
 // target returns the endpoint, at most targetTTL old.
 func (s *Service) target(ctx context.Context, id string) (*target, error) {
 	if t := s.targets.get(id); t != nil {
@@ -117,6 +129,7 @@ func (s *Service) target(ctx context.Context, id string) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.setPace(e)
 	var origin *Endpoint
 	if e.Mirrors != "" {
 		if origin, err = find(ctx, s.DB, e.Mirrors, ""); err != nil {

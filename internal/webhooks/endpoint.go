@@ -50,6 +50,9 @@ const (
 const (
 	maxEndpoints   = 1000 // per workspace and environment
 	maxDescription = 500
+	maxProjects    = 50
+	// MaxRequestsPerSecond is the maximum of an endpoint's rate limit.
+	MaxRequestsPerSecond = 1000
 
 	// DefaultSecretGrace is the default grace period of a rotated secret.
 	DefaultSecretGrace = 24 * time.Hour
@@ -61,24 +64,30 @@ const (
 type Endpoint struct {
 	ID string
 	accounts.Tenant
-	Project        string // the only project whose events it gets; empty for all events
-	Kind           Kind
-	URL            string // empty for a tunnel
-	Events         []string
-	Description    string
-	Status         Status
-	PausedReason   string
-	PausedAt       *time.Time
-	SecretHint     string
-	OldSecretUntil *time.Time // during the grace period of a rotation
-	Mirrors        string     // for a tunnel: the endpoint whose events and secret it uses
-	CreatedAt      time.Time
-	CreatedBy      string // the key, the member or the operator
-	DeletedAt      *time.Time
+	Project     string   // the project that it belongs to, whose events it gets; empty for none
+	Projects    []string // the projects whose events it gets; empty for all events
+	Kind        Kind
+	URL         string // empty for a tunnel
+	Events      []string
+	Description string
+	// RequestsPerSecond limits the attempts.
+	RequestsPerSecond *int64
+	Status            Status
+	PausedReason      string
+	PausedAt          *time.Time
+	SecretHint        string
+	OldSecretUntil    *time.Time // during the grace period of a rotation
+	Mirrors           string     // for a tunnel: the endpoint whose events and secret it uses
+	CreatedAt         time.Time
+	CreatedBy         string // the key, the member or the operator
+	DeletedAt         *time.Time
 
-	secret    string // sealed
-	oldSecret string // sealed
+	secret    string            // sealed
+	oldSecret string            // sealed
+	headers   map[string]string // sealed values by canonical name
 	chore     chore
+
+	headerChanges HeaderChanges // to be applied by Create or Update
 }
 
 // chore is what the endpoint's lane still has to do with held deliveries after a
@@ -90,18 +99,20 @@ const (
 	choreDiscard chore = "discard"
 )
 
-// endpointColumns reads the events and the secret's hint of a mirror from the
+// endpointColumns reads the events, the projects and the secret's hint of a mirror from the
 // endpoint that it mirrors. The mirror's own row has the events of when it was
 // created, and an unused secret.
 const endpointColumns = `id, workspace_id, environment, project, kind, url, COALESCE((SELECT o.events FROM endpoints o WHERE o.id = endpoints.mirrors), events),
 	description, status, paused_reason, paused_at,
 	secret, COALESCE((SELECT o.secret_hint FROM endpoints o WHERE o.id = endpoints.mirrors), secret_hint),
 	old_secret, COALESCE((SELECT o.old_secret_until FROM endpoints o WHERE o.id = endpoints.mirrors), old_secret_until),
+	headers, CASE WHEN mirrors IS NULL THEN projects ELSE (SELECT o.projects FROM endpoints o WHERE o.id = endpoints.mirrors) END, requests_per_second,
 	mirrors, chore, created_at, created_by, deleted_at`
 
 var scanEndpoint = db.Scanner(func(e *Endpoint) []any {
 	return []any{&e.ID, &e.WorkspaceID, &e.Environment, &e.Project, &e.Kind, &e.URL, &e.Events, &e.Description, &e.Status, &e.PausedReason, &e.PausedAt,
-		&e.secret, &e.SecretHint, &e.oldSecret, &e.OldSecretUntil, &e.Mirrors, &e.chore, &e.CreatedAt, &e.CreatedBy, &e.DeletedAt}
+		&e.secret, &e.SecretHint, &e.oldSecret, &e.OldSecretUntil,
+		&e.headers, &e.Projects, &e.RequestsPerSecond, &e.Mirrors, &e.chore, &e.CreatedAt, &e.CreatedBy, &e.DeletedAt}
 })
 
 // secretContext binds a sealed secret to its endpoint.
@@ -110,6 +121,7 @@ func secretContext(endpointID string) string { return "endpoint " + endpointID }
 // Create stores a new endpoint and returns its secret, which is shown only once.
 func (s *Service) Create(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint) (secret string, err error) {
 	e.Kind = cmp.Or(e.Kind, HTTP)
+	e.ID = ids.New(ids.Endpoint)
 	if err := s.check(e); err != nil {
 		return "", err
 	}
@@ -125,18 +137,42 @@ func (s *Service) Create(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endp
 	if n >= maxEndpoints {
 		return "", fault.New(fault.LimitReached, "A workspace can have at most %d endpoints per environment. Delete one first.", maxEndpoints)
 	}
+	if err := e.checkProjects(ctx, tx); err != nil {
+		return "", err
+	}
 	secret = webhook.NewSecret()
-	e.ID = ids.New(ids.Endpoint)
 	e.Status = Active
 	e.CreatedAt, e.CreatedBy = s.Now(), by.Name
 	e.secret, e.SecretHint = s.Ring.Seal([]byte(secret), secretContext(e.ID)), hint(secret)
-	_, err = tx.Exec(ctx, db.Insert("endpoints", "id, workspace_id, environment, project, kind, url, events, description, status, secret, secret_hint, mirrors, created_at, created_by"),
+	_, err = tx.Exec(ctx, db.Insert("endpoints", "id, workspace_id, environment, project, kind, url, events, description, status, secret, secret_hint, headers, projects, requests_per_second, mirrors, created_at, created_by"),
 		e.ID, e.WorkspaceID, e.Environment, db.OrNull(e.Project), e.Kind, db.OrNull(e.URL), db.JSON(e.Events), e.Description, e.Status,
-		e.secret, e.SecretHint, db.OrNull(e.Mirrors), e.CreatedAt.UnixMicro(), e.CreatedBy)
+		e.secret, e.SecretHint, db.JSON(e.headers), projectsColumn(e.Projects), db.Number(e.RequestsPerSecond), db.OrNull(e.Mirrors), e.CreatedAt.UnixMicro(), e.CreatedBy)
 	if err != nil {
 		return "", fmt.Errorf("store endpoint: %w", err)
 	}
-	return secret, s.log(ctx, tx, by, loggedAction{e, "webhook.created", map[string]any{"url": e.URL, "events": e.Events, "kind": e.Kind}})
+	return secret, s.log(ctx, tx, by, loggedAction{e, "webhook.created", e.logged(map[string]any{"url": e.URL, "events": e.Events, "kind": e.Kind})})
+}
+
+// logged adds the options that are set to the detail of an entry in the admin log.
+func (e *Endpoint) logged(detail map[string]any) map[string]any {
+	if len(e.headers) > 0 {
+		detail["headers"] = e.HeaderNames()
+	}
+	if len(e.Projects) > 0 {
+		detail["projects"] = e.Projects
+	}
+	if n := e.RequestsPerSecond; n != nil {
+		detail["requests_per_second"] = *n
+	}
+	return detail
+}
+
+// projectsColumn returns the stored form of a filter.
+func projectsColumn(projects []string) any {
+	if len(projects) == 0 {
+		return nil
+	}
+	return db.JSON(projects)
 }
 
 func hint(secret string) string { return "whsec_…" + secret[len(secret)-5:len(secret)-1] }
@@ -155,7 +191,36 @@ func (s *Service) check(e *Endpoint) error {
 			return fault.Invalid("url", "The URL contains something that looks like an API key, which must not be stored. Remove it from the URL.")
 		}
 	}
-	return cmp.Or(events.CheckPatterns("events", e.Events), checkDescription(e.Description))
+	if n := e.RequestsPerSecond; n != nil && (*n < 1 || *n > MaxRequestsPerSecond) {
+		return fault.Invalid("requests_per_second", "requests_per_second must be from 1 to %d, or null for no limit.", MaxRequestsPerSecond)
+	}
+	return cmp.Or(events.CheckPatterns("events", e.Events), checkDescription(e.Description), s.applyHeaders(e))
+}
+
+// checkProjects validates the projects of the endpoint's filter, which must exist.
+func (e *Endpoint) checkProjects(ctx context.Context, q db.Querier) error {
+	if len(e.Projects) > maxProjects {
+		return fault.Invalid("projects", "projects can have at most %d entries.", maxProjects)
+	}
+	for i, id := range e.Projects {
+		if err := accounts.CheckProjectID("projects", id); err != nil {
+			return err
+		}
+		if slices.Contains(e.Projects[:i], id) {
+			return fault.Invalid("projects", "projects names %s twice.", id)
+		}
+		if e.Project != "" && id != e.Project {
+			return fault.Param(fault.ProjectNotAllowed, "projects", "The endpoint belongs to the project %s and gets its events only.", e.Project)
+		}
+		_, err := accounts.GetProject(ctx, q, e.Tenant, id)
+		if fault.Is(err, fault.NotFound) {
+			return fault.Invalid("projects", "There is no project %s. Create it first (POST /v1/projects).", id)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func checkDescription(text string) error {
@@ -249,13 +314,13 @@ func (s *Service) List(ctx context.Context, q db.Querier, vis visibility.Filter,
 
 var endpointRecord = db.Record[*Endpoint]{Scan: scanEndpoint, ID: func(e *Endpoint) string { return e.ID }}
 
-// Update stores a changed URL, subscription or description. Later attempts use it.
-// Earlier events keep their deliveries.
+// Update stores changed settings. Later attempts use them. Earlier events keep their
+// deliveries.
 func (s *Service) Update(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint) error {
 	if e.Kind == Tunnel && e.URL != "" {
 		return fault.Invalid("url", "A tunnel has no url. Its client forwards to a local address.")
 	}
-	if err := s.check(e); err != nil {
+	if err := cmp.Or(s.check(e), e.checkProjects(ctx, tx)); err != nil {
 		return err
 	}
 	if e.Mirrors != "" {
@@ -266,13 +331,16 @@ func (s *Service) Update(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endp
 		if !slices.Equal(e.Events, before.Events) {
 			return fault.Param(fault.InvalidState, "events", "This tunnel gets the events of %s. Change the events of that endpoint.", e.Mirrors)
 		}
+		if !slices.Equal(e.Projects, before.Projects) {
+			return fault.Param(fault.InvalidState, "projects", "This tunnel gets the events of %s. Change the projects of that endpoint.", e.Mirrors)
+		}
 	}
-	if _, err := tx.Exec(ctx, "UPDATE endpoints SET url = $2, events = $3, description = $4 WHERE id = $1",
-		e.ID, db.OrNull(e.URL), db.JSON(e.Events), e.Description); err != nil {
+	if _, err := tx.Exec(ctx, "UPDATE endpoints SET url = $2, events = $3, description = $4, headers = $5, projects = $6, requests_per_second = $7 WHERE id = $1",
+		e.ID, db.OrNull(e.URL), db.JSON(e.Events), e.Description, db.JSON(e.headers), projectsColumn(e.Projects), db.Number(e.RequestsPerSecond)); err != nil {
 		return err
 	}
 	tx.Signal(signalEndpoint, e.ID)
-	return s.log(ctx, tx, by, loggedAction{e, "webhook.updated", map[string]any{"url": e.URL, "events": e.Events}})
+	return s.log(ctx, tx, by, loggedAction{e, "webhook.updated", e.logged(map[string]any{"url": e.URL, "events": e.Events})})
 }
 
 // Delete deletes an endpoint and the tunnels that mirror it. Undelivered deliveries

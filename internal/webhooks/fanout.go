@@ -129,7 +129,7 @@ func (s *Service) deliveriesOf(ctx context.Context, tx *db.Tx, list []events.Pen
 			known[event.Tenant] = endpoints
 		}
 		for _, e := range endpoints {
-			if !event.Type.Matches(e.Events) {
+			if !event.Type.Matches(e.Events) || e.isSubject(event.About) {
 				continue
 			}
 			if included, err := projects.includes(ctx, tx, e, event.ID); err != nil {
@@ -168,10 +168,20 @@ func Subscribers(ctx context.Context, tx *db.Tx, from events.Origin, t events.Ty
 }
 
 // takes reports whether the endpoint gets events of the project.
-func (e *Endpoint) takes(project string) bool { return e.Project == "" || e.Project == project }
+func (e *Endpoint) takes(project string) bool {
+	return (e.Project == "" || e.Project == project) && (len(e.Projects) == 0 || slices.Contains(e.Projects, project))
+}
+
+// filtersProjects reports whether the endpoint gets the events of some projects only.
+func (e *Endpoint) filtersProjects() bool { return e.Project != "" || len(e.Projects) > 0 }
+
+// isSubject reports whether an event is about this endpoint, or the one that it mirrors.
+func (e *Endpoint) isSubject(about string) bool {
+	return about != "" && (about == e.ID || about == e.Mirrors)
+}
 
 // eventProjects looks up the projects of a batch of events when the first endpoint
-// that belongs to a project needs them. Most workspaces have none.
+// that filters by project needs them. Most workspaces have none.
 type eventProjects struct {
 	events []events.Pending
 	byID   map[string]string
@@ -179,7 +189,7 @@ type eventProjects struct {
 
 // includes reports whether the endpoint gets events of the event's project.
 func (p *eventProjects) includes(ctx context.Context, tx *db.Tx, e *Endpoint, eventID string) (bool, error) {
-	if e.Project == "" {
+	if !e.filtersProjects() {
 		return true, nil
 	}
 	if p.byID == nil {

@@ -7,6 +7,7 @@ import (
 
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
+	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/lanes"
 	"turnpike/internal/mail"
@@ -32,7 +33,10 @@ func (s *Service) Pause(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpo
 	if e.Status == Paused {
 		return nil
 	}
-	return s.pause(ctx, tx, by, e, PausedManually)
+	if err := s.pause(ctx, tx, by, e, PausedManually); err != nil {
+		return err
+	}
+	return s.publishState(ctx, tx, e, events.EndpointState{Status: string(Paused), Reason: PausedManually, Since: e.PausedAt.Unix()})
 }
 
 func (s *Service) pause(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint, reason string) error {
@@ -65,16 +69,17 @@ func (s *Service) pauseFailed(ctx context.Context, tx *db.Tx, r *result) error {
 	if e.Status != Active || e.DeletedAt != nil {
 		return nil
 	}
-	// Another node may have succeeded with the same attempt.
-	d, err := scanDelivery(tx.QueryRow(ctx, "SELECT "+deliveryColumns+" FROM deliveries WHERE id = $1", r.job.id))
-	if err != nil {
-		return fmt.Errorf("read delivery: %w", err)
-	}
-	if d.State != Failed {
-		return nil
+	if failed, err := r.stands(ctx, tx); err != nil || !failed {
+		return err
 	}
 	if err := s.pause(ctx, tx, system, e, PausedFailed); err != nil {
 		return err
+	}
+	if !r.job.typ.AboutDelivery() {
+		state := events.EndpointState{Status: string(Paused), Reason: PausedFailed, Since: e.PausedAt.Unix(), LastError: &r.attempt.Error, DeliveryID: &r.job.id}
+		if err := s.publishState(ctx, tx, e, state); err != nil {
+			return err
+		}
 	}
 	return s.Outbox.EnqueueAdmins(ctx, tx, e.WorkspaceID, fmt.Sprintf("paused %s %d", e.ID, e.PausedAt.UnixMicro()), func(workspace string) mail.Data {
 		return mail.EndpointPaused{Workspace: workspace, WorkspaceID: e.WorkspaceID, Environment: string(e.Environment), EndpointID: e.ID, URL: e.URL,
@@ -123,6 +128,9 @@ func (s *Service) resume(ctx context.Context, tx *db.Tx, e *Endpoint, todo chore
 		e.ID, string(Active), string(todo)); err != nil {
 		return fmt.Errorf("resume endpoint: %w", err)
 	}
+	if _, err := tx.Exec(ctx, "UPDATE endpoint_stats SET failing_at = NULL WHERE endpoint_id = $1", e.ID); err != nil {
+		return fmt.Errorf("resume endpoint: %w", err)
+	}
 	tx.Signal(signalEndpoint, e.ID)
 	return s.applyStatus(ctx, tx, e)
 }
@@ -161,7 +169,7 @@ const (
 func (s *Service) applyStatusBatch(ctx context.Context, tx *db.Tx, e *Endpoint) (more bool, err error) {
 	now := s.Now().UnixMicro()
 	discard := func(where, reason string) deliveryChange {
-		return deliveryChange{"status = 'discarded', reason = $3, due_at = NULL, finished_at = $4", where, []any{reason, now}}
+		return deliveryChange{discarding("$3", "$4"), where, []any{reason, now}}
 	}
 	switch {
 	case e.DeletedAt != nil:
@@ -191,7 +199,20 @@ func (s *Service) applyStatusBatch(ctx context.Context, tx *db.Tx, e *Endpoint) 
 }
 
 func (s *Service) hold(ctx context.Context, tx *db.Tx, e *Endpoint) (more bool, err error) {
-	return deliveryChange{set: "status = 'held', due_at = NULL", where: areDue}.apply(ctx, tx, e)
+	return deliveryChange{set: "status = " + unlessSucceeded("status", "'held'") + ", due_at = NULL", where: areDue}.apply(ctx, tx, e)
+}
+
+// unlessSucceeded returns the value of a column that a delivery keeps if it succeeded. Such a
+// delivery is due only while it is replayed.
+func unlessSucceeded(column, value string) string {
+	return "CASE WHEN status = 'succeeded' THEN " + column + " ELSE " + value + " END"
+}
+
+// discarding returns the assignments that discard a delivery, or end the replay of one that
+// succeeded.
+func discarding(reason, now string) string {
+	return "status = " + unlessSucceeded("status", "'discarded'") + ", reason = " + unlessSucceeded("reason", reason) +
+		", due_at = NULL, finished_at = " + unlessSucceeded("finished_at", now)
 }
 
 // deliveryChange changes deliveries that match a condition. Its args begin at $3.

@@ -126,7 +126,7 @@ func (s *Service) expireHeld(ctx context.Context, tx *db.Tx, n int64) (total int
 // expireLate discards unfinished deliveries that are old enough to be deleted, which
 // happens if no server ran for weeks.
 func (s *Service) expireLate(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
-	return tx.Exec(ctx, `UPDATE deliveries SET status = 'discarded', reason = $2, due_at = NULL, finished_at = $3 WHERE id IN
+	return tx.Exec(ctx, `UPDATE deliveries SET `+discarding("$2", "$3")+` WHERE id IN
 		(SELECT id FROM deliveries WHERE id < $1 AND `+isUnfinished+` ORDER BY id LIMIT $4`+tx.Lock("deliveries")+`)`,
 		ids.Floor(ids.Delivery, s.RowsBefore()), DiscardedExpired, s.Now().UnixMicro(), n)
 }

@@ -51,7 +51,10 @@ func (s *Service) ReplayDelivery(ctx context.Context, tx *db.Tx, by audit.Actor,
 		d = newDelivery(e, d.EventID, d.Type, d.EventAt, now).withNewID()
 		_, err = insertDeliveries.Write(ctx, tx, [][]any{d.row()})
 	} else {
-		d.State, d.Reason, d.Tries, d.DueAt, d.FinishedAt = Pending, "", 0, &now, nil
+		d.Reason, d.Tries, d.DueAt = "", 0, &now
+		if d.State != Succeeded {
+			d.State, d.FinishedAt = Pending, nil
+		}
 		_, err = tx.Exec(ctx, makeDueAgain+" WHERE id = $2", now.UnixMicro(), d.ID)
 	}
 	if err != nil {
@@ -63,8 +66,10 @@ func (s *Service) ReplayDelivery(ctx context.Context, tx *db.Tx, by audit.Actor,
 	return d, s.log(ctx, tx, by, loggedAction{e, "delivery.replayed", map[string]any{"delivery": in.DeliveryID, "as": d.ID}})
 }
 
-// makeDueAgain restarts a delivery. $1 is the current time.
-const makeDueAgain = "UPDATE deliveries SET status = 'pending', reason = NULL, tries = 0, due_at = $1, links_at = $1, finished_at = NULL"
+// makeDueAgain restarts a delivery. $1 is the current time. A delivery that succeeded
+// stays so, whatever comes of the replay.
+const makeDueAgain = `UPDATE deliveries SET status = CASE WHEN status = 'succeeded' THEN status ELSE 'pending' END,
+	finished_at = CASE WHEN status = 'succeeded' THEN finished_at ELSE NULL END, reason = NULL, tries = 0, due_at = $1, links_at = $1`
 
 func outsideWindow(param string) error {
 	return fault.Param(fault.OutsideReplayWindow, param, "Events can be replayed for 30 days.")
@@ -211,23 +216,32 @@ func (s *Service) stopReplays(ctx context.Context, tx *db.Tx, endpointID string)
 }
 
 // candidates returns the query for the rows to replay: $1 is their owner, $2 and $3
-// are the time range, $4 and $5 the range of IDs, both exclusive. Deliveries in
-// progress are left alone.
+// are the time range, $4 and $5 the range of IDs, both exclusive. Other arguments
+// follow. Deliveries in progress are left alone.
 func (p *Replay) candidates(e *Endpoint) string {
 	switch p.Mode {
 	case ReplayMissed:
-		// All events, or those of the endpoint's project. A delivery that exists
+		// All events, or those of the endpoint's projects. A delivery that exists
 		// isn't stored again.
 		project := ""
-		if e.Project != "" {
-			project = " AND c.project = $7"
+		if list := e.onlyProjects(); len(list) > 0 {
+			places, _ := db.Places(make([]any, 7), list)
+			project = " AND c.project IN " + places
 		}
 		return `FROM events c WHERE c.workspace_id = $1 AND c.environment = $6 AND c.created_at >= $2 AND c.created_at < $3 AND c.id > $4 AND c.id < $5
-			AND NOT c.sample` + project
+			AND NOT c.sample AND (c.about IS NULL OR c.about <> $7)` + project
 	case ReplayFailed:
 		return replayRange + " AND c.status = 'failed'"
 	}
-	return replayRange + " AND c.status IN ('succeeded', 'failed', 'discarded')"
+	return replayRange + " AND c.status IN ('succeeded', 'failed', 'discarded') AND c.due_at IS NULL"
+}
+
+// onlyProjects returns the projects whose events the endpoint gets; nil means all.
+func (e *Endpoint) onlyProjects() []string {
+	if e.Project != "" {
+		return []string{e.Project}
+	}
+	return e.Projects
 }
 
 const replayRange = "FROM deliveries c WHERE c.endpoint_id = $1 AND c.event_at >= $2 AND c.event_at < $3 AND c.id > $4 AND c.id < $5"
@@ -237,10 +251,7 @@ const replayRange = "FROM deliveries c WHERE c.endpoint_id = $1 AND c.event_at >
 func (p *Replay) args(e *Endpoint, after string) []any {
 	if p.Mode == ReplayMissed {
 		before := ids.Event + strings.TrimPrefix(p.ID, ids.Replay)
-		args := []any{e.WorkspaceID, p.Since.UnixMicro(), p.Until.UnixMicro(), after, before, e.Environment}
-		if e.Project != "" {
-			args = append(args, e.Project)
-		}
+		_, args := db.Places([]any{e.WorkspaceID, p.Since.UnixMicro(), p.Until.UnixMicro(), after, before, e.Environment, cmp.Or(e.Mirrors, e.ID)}, e.onlyProjects())
 		return args
 	}
 	return []any{e.ID, p.Since.UnixMicro(), p.Until.UnixMicro(), after, p.end()}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"turnpike/internal/db"
+	"turnpike/internal/events"
 )
 
 // result is an attempt and the next state of its delivery.
@@ -50,10 +51,11 @@ func (r *result) pauses() bool {
 // another node recorded the same attempt, because this node's lease had expired,
 // only a success counts. The same holds if a replay or a resume restarted the
 // delivery during the attempt. A delivery that was held or discarded during the
-// attempt stays so unless it succeeded.
+// attempt stays so unless it succeeded. A delivery that had succeeded stays so if its
+// replay fails.
 var updateDeliveries = db.NewBulkUpdate("deliveries", `
 	status = CASE WHEN `+moves+` THEN v.status ELSE deliveries.status END,
-	due_at = CASE WHEN `+moves+` THEN v.due_at ELSE deliveries.due_at END,
+	due_at = CASE WHEN `+moves+` OR `+failsAgain+` THEN v.due_at ELSE deliveries.due_at END,
 	reason = CASE WHEN v.status = 'succeeded' THEN NULL ELSE deliveries.reason END,
 	finished_at = CASE WHEN `+moves+` THEN v.finished_at ELSE deliveries.finished_at END,
 	tries = CASE WHEN `+sameAttempt+` THEN v.tries ELSE deliveries.tries END,
@@ -63,12 +65,14 @@ var updateDeliveries = db.NewBulkUpdate("deliveries", `
 
 const (
 	sameAttempt = `deliveries.attempts = v.attempts AND deliveries.due_at = v.was_due`
+	failsAgain  = sameAttempt + ` AND deliveries.status = 'succeeded'`
 	moves       = `v.status = 'succeeded' OR ` + sameAttempt + ` AND deliveries.status IN ('pending', 'retrying')`
 )
 
 var countResults = db.NewBulk("endpoint_stats", `ON CONFLICT (endpoint_id) DO UPDATE SET
 	succeeded = endpoint_stats.succeeded + excluded.succeeded, failed = endpoint_stats.failed + excluded.failed,
 	failed_attempts = endpoint_stats.failed_attempts + excluded.failed_attempts,
+	failing_at = CASE WHEN excluded.last_success_at IS NULL THEN endpoint_stats.failing_at ELSE NULL END,
 	last_success_at = COALESCE(excluded.last_success_at, endpoint_stats.last_success_at),
 	last_failure_at = COALESCE(excluded.last_failure_at, endpoint_stats.last_failure_at),
 	last_error = COALESCE(excluded.last_error, endpoint_stats.last_error)`,
@@ -108,6 +112,9 @@ func (s *Service) writeResults(ctx context.Context, tx *db.Tx, list []*result) e
 		return fmt.Errorf("count results: %w", err)
 	}
 	for _, r := range list {
+		if err := s.reportFailure(ctx, tx, r); err != nil {
+			return err
+		}
 		if r.pauses() {
 			if err := s.pauseFailed(ctx, tx, r); err != nil {
 				return err
@@ -115,6 +122,66 @@ func (s *Service) writeResults(ctx context.Context, tx *db.Tx, list []*result) e
 		}
 	}
 	return nil
+}
+
+// stands reports whether the delivery ended with this failure. It doesn't if another node has
+// succeeded with the same attempt, or if it was replayed or held meanwhile.
+func (r *result) stands(ctx context.Context, tx *db.Tx) (bool, error) {
+	d, err := scanDelivery(tx.QueryRow(ctx, "SELECT "+deliveryColumns+" FROM deliveries WHERE id = $1", r.job.id))
+	if err != nil {
+		return false, fmt.Errorf("read delivery: %w", err)
+	}
+	if r.job.again {
+		return d.State == Succeeded && d.DueAt == nil && d.Attempts == r.job.attempts+1, nil
+	}
+	return d.State == Failed, nil
+}
+
+// failingTries is how many attempts of a delivery must fail until its endpoint counts as failing.
+// With the default schedule that takes six minutes, so a restart of the receiver isn't reported.
+const failingTries = 3
+
+// reportFailure publishes events about a failed attempt for other endpoints. An event about an
+// endpoint or a delivery never causes another one, so there are no loops.
+func (s *Service) reportFailure(ctx context.Context, tx *db.Tx, r *result) error {
+	if r.state == Succeeded || r.job.sample || r.job.typ.AboutDelivery() || r.endpoint.Kind != HTTP {
+		return nil
+	}
+	if r.state == Failed || r.job.tries+1 >= failingTries {
+		// Only if nothing has succeeded since the delivery started: some receivers fail on some events.
+		n, err := tx.Exec(ctx, "UPDATE endpoint_stats SET failing_at = $2 WHERE endpoint_id = $1 AND failing_at IS NULL AND (last_success_at IS NULL OR last_success_at < $3)",
+			r.endpoint.ID, r.ended.UnixMicro(), r.job.linksAt)
+		if err != nil {
+			return fmt.Errorf("mark endpoint as failing: %w", err)
+		}
+		if n > 0 {
+			state := events.EndpointState{Status: "failing", Reason: PausedFailed, Since: r.ended.Unix(), LastError: &r.attempt.Error, DeliveryID: &r.job.id}
+			if err := s.publishState(ctx, tx, r.endpoint, state); err != nil {
+				return err
+			}
+		}
+	}
+	if r.state != Failed || r.job.again {
+		return nil
+	}
+	if failed, err := r.stands(ctx, tx); err != nil || !failed {
+		return err
+	}
+	failed := events.FailedDelivery{DeliveryID: r.job.id, EndpointID: r.endpoint.ID, URL: r.endpoint.URL, EventID: r.job.eventID, EventType: r.job.typ,
+		Attempts: r.job.attempts + 1, LastError: r.attempt.Error}
+	if r.attempt.Status != 0 {
+		failed.LastStatus = &r.attempt.Status
+	}
+	_, err := s.Publisher.Publish(ctx, tx, events.Origin{Tenant: r.endpoint.Tenant, Project: r.endpoint.Project}, failed)
+	return err
+}
+
+// publishState publishes an event about an endpoint. It belongs to the endpoint's project, so
+// that no other project learns of it.
+func (s *Service) publishState(ctx context.Context, tx *db.Tx, e *Endpoint, state events.EndpointState) error {
+	state.EndpointID, state.URL, state.Description = e.ID, e.URL, e.Description
+	_, err := s.Publisher.Publish(ctx, tx, events.Origin{Tenant: e.Tenant, Project: e.Project}, state)
+	return err
 }
 
 // unwritten leaves out results that are stored already. If the response to a commit
@@ -158,7 +225,7 @@ func tally(list []*result) [][]any {
 		}
 		c.failedAttempts++
 		c.failure, c.last = r.ended.UnixMicro(), r.attempt.Error
-		if r.state == Failed {
+		if r.state == Failed && !r.job.again {
 			c.failed++
 		}
 	}

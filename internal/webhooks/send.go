@@ -72,18 +72,26 @@ func (s *Service) attempt(ctx context.Context, t *target, j *job) (*result, erro
 		return nil, err
 	}
 	started := s.Now()
-	h := make(http.Header, 8)
+	h := make(http.Header, 8+len(t.headers))
 	if err := webhook.Sign(h, j.id, started, body, t.secrets(started)...); err != nil {
 		return nil, err
 	}
 	h.Set("Content-Type", "application/json")
 	h.Set("User-Agent", s.agent)
+	recorded := h
+	if len(t.headers) > 0 {
+		recorded = h.Clone()
+		for name, value := range t.headers { // none of them is one of Turnpike's
+			h.Set(name, value)
+			recorded.Set(name, hiddenValue)
+		}
+	}
 	begun := time.Now() // s.Now may be adjusted meanwhile
 	out := s.senders[t.Kind].Send(ctx, t.Endpoint, &Message{DeliveryID: j.id, Attempt: j.attempts + 1, URL: t.URL, Header: h, Body: body, Timeout: s.Timeout})
 	if out.LocalErr != nil || out.NotConnected {
 		return nil, out.LocalErr
 	}
-	return s.resultOf(&exchange{t.Endpoint, j, h, out, started, time.Since(begun)}), nil
+	return s.resultOf(&exchange{t, j, recorded, out, started, time.Since(begun)}), nil
 }
 
 // linkLife is how long a link in a delivery is valid.
@@ -103,24 +111,24 @@ func (s *Service) linked(t *target, j *job, body []byte) ([]byte, error) {
 
 // exchange is a request to an endpoint and its outcome.
 type exchange struct {
-	endpoint *Endpoint
-	job      *job
-	sent     http.Header
-	out      Outcome
-	started  time.Time
-	took     time.Duration
+	target  *target
+	job     *job
+	sent    http.Header
+	out     Outcome
+	started time.Time
+	took    time.Duration
 }
 
 // resultOf returns the attempt's record and the delivery's next state.
 func (s *Service) resultOf(x *exchange) *result {
-	e, j, out := x.endpoint, x.job, &x.out
+	e, j, out := x.target.Endpoint, x.job, &x.out
 	a := &Attempt{ID: ids.New(ids.Attempt), DeliveryID: j.id, Number: j.attempts + 1, StartedAt: x.started, Duration: x.took,
 		DNS: out.Timings.DNS, Connect: out.Timings.Connect, TLS: out.Timings.TLS, FirstByte: out.Timings.FirstByte, Address: out.Timings.Address,
-		URL: e.URL, RequestHeaders: headerJSON(x.sent), ErrorClass: out.Class, Error: out.Error}
+		URL: e.URL, RequestHeaders: headerJSON(x.sent), ErrorClass: out.Class, Error: x.target.hidden(out.Error)}
 	if out.Status != 0 {
 		a.Status = int64(out.Status)
-		a.ResponseHeaders = headerJSON(out.Header)
-		body := db.Storable(string(out.Body))
+		a.ResponseHeaders = headerJSON(x.target.hideIn(out.Header))
+		body := x.target.hidden(db.Storable(string(out.Body)))
 		a.ResponseBody = strings.ToValidUTF8(body[:min(len(body), keepBody)], "")
 		switch {
 		case out.Status >= 300 && out.Status < 400:

