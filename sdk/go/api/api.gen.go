@@ -224,6 +224,11 @@ const (
 	EventPatternBatchFailed                 EventPattern = "batch.failed"
 	EventPatternBillingCredits              EventPattern = "billing.credits.*"
 	EventPatternBillingCreditsLow           EventPattern = "billing.credits.low"
+	EventPatternDelivery                    EventPattern = "delivery.*"
+	EventPatternDeliveryFailed              EventPattern = "delivery.failed"
+	EventPatternEndpoint                    EventPattern = "endpoint.*"
+	EventPatternEndpointFailing             EventPattern = "endpoint.failing"
+	EventPatternEndpointPaused              EventPattern = "endpoint.paused"
 	EventPatternImageBatch                  EventPattern = "image.batch.*"
 	EventPatternImageBatchCompleted         EventPattern = "image.batch.completed"
 	EventPatternKey                         EventPattern = "key.*"
@@ -426,6 +431,9 @@ const (
 	WebhookTestTypeBatchExpired                WebhookTestType = "batch.expired"
 	WebhookTestTypeBatchFailed                 WebhookTestType = "batch.failed"
 	WebhookTestTypeBillingCreditsLow           WebhookTestType = "billing.credits.low"
+	WebhookTestTypeDeliveryFailed              WebhookTestType = "delivery.failed"
+	WebhookTestTypeEndpointFailing             WebhookTestType = "endpoint.failing"
+	WebhookTestTypeEndpointPaused              WebhookTestType = "endpoint.paused"
 	WebhookTestTypeImageBatchCompleted         WebhookTestType = "image.batch.completed"
 	WebhookTestTypeKeyAutoRevoked              WebhookTestType = "key.auto_revoked"
 	WebhookTestTypeLessThanNil                 WebhookTestType = "<nil>"
@@ -1641,6 +1649,33 @@ type DeliveryWithAttempts struct {
 // DeliveryWithAttemptsObject defines model for DeliveryWithAttempts.Object.
 type DeliveryWithAttemptsObject string
 
+// EndpointState An endpoint that fails or was paused: the data of `endpoint.failing` and `endpoint.paused`, which go to other endpoints.
+type EndpointState struct {
+	// DeliveryID The delivery that failed. Null if someone paused the endpoint.
+	DeliveryID *string `json:"delivery_id"`
+
+	// Description The purpose of the endpoint.
+	Description string `json:"description"`
+
+	// EndpointID The ID of the endpoint.
+	EndpointID string `json:"endpoint_id"`
+
+	// LastError The error of the last attempt. Null if someone paused the endpoint.
+	LastError *string `json:"last_error"`
+
+	// Reason `delivery_failed`, or `manual` if someone paused the endpoint. More values may be added.
+	Reason string `json:"reason"`
+
+	// Since When the endpoint began to fail or was paused.
+	Since int `json:"since"`
+
+	// Status What happened: `failing` if a delivery failed three times while no other succeeded, or `paused`. More values may be added.
+	Status string `json:"status"`
+
+	// URL The URL of the endpoint.
+	URL string `json:"url"`
+}
+
 // Environment The environment of the key that created the object.
 type Environment = string
 
@@ -1734,6 +1769,33 @@ type EventName = string
 
 // EventPattern The name of an event, a wildcard for a resource (`agent.run.*`), or `*` for everything. Wildcards include future events.
 type EventPattern string
+
+// FailedDelivery A delivery whose last attempt failed: the data of `delivery.failed`, which goes to other endpoints.
+type FailedDelivery struct {
+	// Attempts The number of attempts.
+	Attempts int `json:"attempts"`
+
+	// DeliveryID The ID of the delivery.
+	DeliveryID string `json:"delivery_id"`
+
+	// EndpointID The endpoint that didn't accept it.
+	EndpointID string `json:"endpoint_id"`
+
+	// EventID The event that wasn't delivered.
+	EventID string `json:"event_id"`
+
+	// EventType The type of that event. More values may be added.
+	EventType string `json:"event_type"`
+
+	// LastError The error of the last attempt.
+	LastError string `json:"last_error"`
+
+	// LastStatus The status of the last response. Null if there was none.
+	LastStatus *int `json:"last_status"`
+
+	// URL The URL of the endpoint.
+	URL string `json:"url"`
+}
 
 // ImageBatch An image batch with its results. It is also the data of `image.batch.completed`.
 type ImageBatch struct {
@@ -3120,6 +3182,15 @@ type WebhookCreate struct {
 	// Events The events that the endpoint subscribes to. If several entries match an event, Turnpike delivers it once.
 	Events []EventPattern `json:"events"`
 
+	// Headers Headers that Turnpike sends with each delivery, such as an API key of the receiver. Turnpike stores the values encrypted and never returns them. Names that Turnpike sets itself are rejected: `Service-…`, `webhook-…`, `Content-Type`, `User-Agent` and those of the connection.
+	Headers *map[string]string `json:"headers,omitempty"`
+
+	// Projects Only events of these projects, which must exist. Empty or null means all events. With a filter, the endpoint doesn't get events without a project.
+	Projects *[]string `json:"projects,omitempty"`
+
+	// RequestsPerSecond The maximum number of requests per second to the endpoint. Null means no limit.
+	RequestsPerSecond *int `json:"requests_per_second,omitempty"`
+
 	// URL The absolute `https://` URL that receives events. At most 2,048 bytes, without user name, password or fragment.
 	URL string `json:"url"`
 }
@@ -3136,8 +3207,11 @@ type WebhookEndpoint struct {
 	Environment Environment `json:"environment"`
 
 	// Events The event names and wildcards that the endpoint subscribes to. More values may be added.
-	Events []string  `json:"events"`
-	ID     WebhookID `json:"id"`
+	Events []string `json:"events"`
+
+	// HeaderNames The names of the headers that Turnpike adds to each delivery. Their values can't be read.
+	HeaderNames []string  `json:"header_names"`
+	ID          WebhookID `json:"id"`
 
 	// Kind The transport: HTTP, or the connection of a `turnpike listen` client. More values may be added.
 	Kind   string                `json:"kind"`
@@ -3154,6 +3228,12 @@ type WebhookEndpoint struct {
 
 	// Project The project whose events the endpoint receives. Null means all projects. An endpoint belongs to a project if the key that created it is pinned to one.
 	Project *string `json:"project"`
+
+	// Projects The projects whose events the endpoint receives. Empty means all events.
+	Projects []string `json:"projects"`
+
+	// RequestsPerSecond The maximum number of requests per second. Null means no limit.
+	RequestsPerSecond *int `json:"requests_per_second"`
 
 	// SecretHint The start and end of the secret.
 	SecretHint string `json:"secret_hint"`
@@ -3221,8 +3301,11 @@ type WebhookEndpointWithSecret struct {
 	Environment Environment `json:"environment"`
 
 	// Events The event names and wildcards that the endpoint subscribes to. More values may be added.
-	Events []string  `json:"events"`
-	ID     WebhookID `json:"id"`
+	Events []string `json:"events"`
+
+	// HeaderNames The names of the headers that Turnpike adds to each delivery. Their values can't be read.
+	HeaderNames []string  `json:"header_names"`
+	ID          WebhookID `json:"id"`
 
 	// Kind The transport: HTTP, or the connection of a `turnpike listen` client. More values may be added.
 	Kind   string                          `json:"kind"`
@@ -3239,6 +3322,12 @@ type WebhookEndpointWithSecret struct {
 
 	// Project The project whose events the endpoint receives. Null means all projects. An endpoint belongs to a project if the key that created it is pinned to one.
 	Project *string `json:"project"`
+
+	// Projects The projects whose events the endpoint receives. Empty means all events.
+	Projects []string `json:"projects"`
+
+	// RequestsPerSecond The maximum number of requests per second. Null means no limit.
+	RequestsPerSecond *int `json:"requests_per_second"`
 
 	// Secret The secret that signs deliveries. Only this response has it.
 	Secret string `json:"secret"`
@@ -3334,6 +3423,15 @@ type WebhookUpdate struct {
 
 	// Events The events that the endpoint subscribes to. If several entries match an event, Turnpike delivers it once.
 	Events *[]EventPattern `json:"events,omitempty"`
+
+	// Headers Headers to add or replace. A null value removes a header. Other headers stay. Null removes all of them.
+	Headers *map[string]*string `json:"headers,omitempty"`
+
+	// Projects Only events of these projects, which must exist. Empty or null means all events. With a filter, the endpoint doesn't get events without a project.
+	Projects *[]string `json:"projects,omitempty"`
+
+	// RequestsPerSecond The maximum number of requests per second to the endpoint. Null means no limit.
+	RequestsPerSecond *int `json:"requests_per_second,omitempty"`
 
 	// URL The absolute `https://` URL that receives events. At most 2,048 bytes, without user name, password or fragment.
 	URL *string `json:"url,omitempty"`
@@ -5575,6 +5673,58 @@ func (t *Event_Data) FromKeyAutoRevoked(v KeyAutoRevoked) error {
 
 // MergeKeyAutoRevoked performs a merge with any union data inside the Event_Data, using the provided KeyAutoRevoked
 func (t *Event_Data) MergeKeyAutoRevoked(v KeyAutoRevoked) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsEndpointState returns the union data inside the Event_Data as a EndpointState
+func (t Event_Data) AsEndpointState() (EndpointState, error) {
+	var body EndpointState
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromEndpointState overwrites any union data inside the Event_Data as the provided EndpointState
+func (t *Event_Data) FromEndpointState(v EndpointState) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeEndpointState performs a merge with any union data inside the Event_Data, using the provided EndpointState
+func (t *Event_Data) MergeEndpointState(v EndpointState) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsFailedDelivery returns the union data inside the Event_Data as a FailedDelivery
+func (t Event_Data) AsFailedDelivery() (FailedDelivery, error) {
+	var body FailedDelivery
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromFailedDelivery overwrites any union data inside the Event_Data as the provided FailedDelivery
+func (t *Event_Data) FromFailedDelivery(v FailedDelivery) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeFailedDelivery performs a merge with any union data inside the Event_Data, using the provided FailedDelivery
+func (t *Event_Data) MergeFailedDelivery(v FailedDelivery) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err

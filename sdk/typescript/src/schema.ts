@@ -1658,6 +1658,57 @@ export interface webhooks {
         patch?: never;
         trace?: never;
     };
+    "endpoint.failing": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Another endpoint is failing */
+        post: operations["onEndpointFailing"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "endpoint.paused": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Another endpoint was paused */
+        post: operations["onEndpointPaused"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "delivery.failed": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A delivery to another endpoint failed */
+        post: operations["onDeliveryFailed"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export interface components {
     schemas: {
@@ -2227,13 +2278,13 @@ export interface components {
          * event name
          * @description The name of an event. More values may be added.
          */
-        EventName: "image.batch.completed" | "video.render.completed" | "voice.render.completed" | "voice.transcription.completed" | "agent.run.awaiting_approval" | "agent.run.completed" | "agent.run.failed" | "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" | "batch.completed" | "batch.failed" | "batch.expired" | "batch.cancelled" | "billing.credits.low" | "key.auto_revoked" | (string & {});
+        EventName: "image.batch.completed" | "video.render.completed" | "voice.render.completed" | "voice.transcription.completed" | "agent.run.awaiting_approval" | "agent.run.completed" | "agent.run.failed" | "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" | "batch.completed" | "batch.failed" | "batch.expired" | "batch.cancelled" | "billing.credits.low" | "key.auto_revoked" | "endpoint.failing" | "endpoint.paused" | "delivery.failed" | (string & {});
         /**
          * event name
          * @description The name of an event, a wildcard for a resource (`agent.run.*`), or `*` for everything. Wildcards include future events.
          * @enum {string}
          */
-        EventPattern: "*" | "image.batch.*" | "video.render.*" | "voice.render.*" | "voice.transcription.*" | "agent.run.*" | "response.*" | "batch.*" | "billing.credits.*" | "key.*" | "image.batch.completed" | "video.render.completed" | "voice.render.completed" | "voice.transcription.completed" | "agent.run.awaiting_approval" | "agent.run.completed" | "agent.run.failed" | "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" | "batch.completed" | "batch.failed" | "batch.expired" | "batch.cancelled" | "billing.credits.low" | "key.auto_revoked";
+        EventPattern: "*" | "image.batch.*" | "video.render.*" | "voice.render.*" | "voice.transcription.*" | "agent.run.*" | "response.*" | "batch.*" | "billing.credits.*" | "key.*" | "endpoint.*" | "delivery.*" | "image.batch.completed" | "video.render.completed" | "voice.render.completed" | "voice.transcription.completed" | "agent.run.awaiting_approval" | "agent.run.completed" | "agent.run.failed" | "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" | "batch.completed" | "batch.failed" | "batch.expired" | "batch.cancelled" | "billing.credits.low" | "key.auto_revoked" | "endpoint.failing" | "endpoint.paused" | "delivery.failed";
         WebhookCreate: {
             /** @description The absolute `https://` URL that receives events. At most 2,048 bytes, without user name, password or fragment. */
             url: string;
@@ -2241,6 +2292,14 @@ export interface components {
             events: components["schemas"]["EventPattern"][];
             /** @description The purpose of the endpoint. At most 500 bytes. */
             description?: string | null;
+            /** @description Headers that Turnpike sends with each delivery, such as an API key of the receiver. Turnpike stores the values encrypted and never returns them. Names that Turnpike sets itself are rejected: `Service-…`, `webhook-…`, `Content-Type`, `User-Agent` and those of the connection. */
+            headers?: {
+                [key: string]: string;
+            } | null;
+            /** @description Only events of these projects, which must exist. Empty or null means all events. With a filter, the endpoint doesn't get events without a project. */
+            projects?: string[] | null;
+            /** @description The maximum number of requests per second to the endpoint. Null means no limit. */
+            requests_per_second?: number | null;
         };
         WebhookUpdate: {
             /** @description The absolute `https://` URL that receives events. At most 2,048 bytes, without user name, password or fragment. */
@@ -2249,6 +2308,14 @@ export interface components {
             events?: components["schemas"]["EventPattern"][];
             /** @description The purpose of the endpoint. At most 500 bytes. */
             description?: string | null;
+            /** @description Headers to add or replace. A null value removes a header. Other headers stay. Null removes all of them. */
+            headers?: {
+                [key: string]: string | null;
+            } | null;
+            /** @description Only events of these projects, which must exist. Empty or null means all events. With a filter, the endpoint doesn't get events without a project. */
+            projects?: string[] | null;
+            /** @description The maximum number of requests per second to the endpoint. Null means no limit. */
+            requests_per_second?: number | null;
         };
         WebhookResume: {
             /**
@@ -2266,7 +2333,7 @@ export interface components {
              * @description The type of the sample event. The default is the first event that the endpoint subscribes to.
              * @enum {string|null}
              */
-            type?: "image.batch.completed" | "video.render.completed" | "voice.render.completed" | "voice.transcription.completed" | "agent.run.awaiting_approval" | "agent.run.completed" | "agent.run.failed" | "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" | "batch.completed" | "batch.failed" | "batch.expired" | "batch.cancelled" | "billing.credits.low" | "key.auto_revoked" | null;
+            type?: "image.batch.completed" | "video.render.completed" | "voice.render.completed" | "voice.transcription.completed" | "agent.run.awaiting_approval" | "agent.run.completed" | "agent.run.failed" | "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" | "batch.completed" | "batch.failed" | "batch.expired" | "batch.cancelled" | "billing.credits.low" | "key.auto_revoked" | "endpoint.failing" | "endpoint.paused" | "delivery.failed" | null;
         };
         WebhookReplay: {
             /**
@@ -2306,6 +2373,12 @@ export interface components {
             events: string[];
             /** @description The purpose. */
             description: string;
+            /** @description The names of the headers that Turnpike adds to each delivery. Their values can't be read. */
+            header_names: string[];
+            /** @description The projects whose events the endpoint receives. Empty means all events. */
+            projects: string[];
+            /** @description The maximum number of requests per second. Null means no limit. */
+            requests_per_second: number | null;
             /** @description Whether Turnpike delivers to the endpoint. More values may be added. */
             status: "active" | "paused" | (string & {});
             /** @description Why the endpoint is paused: `manual`, or `delivery_failed` if the last retry of a delivery failed. More values may be added. */
@@ -2362,6 +2435,12 @@ export interface components {
             events: string[];
             /** @description The purpose. */
             description: string;
+            /** @description The names of the headers that Turnpike adds to each delivery. Their values can't be read. */
+            header_names: string[];
+            /** @description The projects whose events the endpoint receives. Empty means all events. */
+            projects: string[];
+            /** @description The maximum number of requests per second. Null means no limit. */
+            requests_per_second: number | null;
             /** @description Whether Turnpike delivers to the endpoint. More values may be added. */
             status: "active" | "paused" | (string & {});
             /** @description Why the endpoint is paused: `manual`, or `delivery_failed` if the last retry of a delivery failed. More values may be added. */
@@ -2816,7 +2895,7 @@ export interface components {
             /** @description The project that it belongs to. */
             project: string | null;
             /** @description The object that the event is about, depending on `type`. */
-            data: components["schemas"]["ImageBatch"] | components["schemas"]["Video"] | components["schemas"]["VoiceRender"] | components["schemas"]["VoiceTranscription"] | components["schemas"]["AgentRun"] | components["schemas"]["BatchReference"] | components["schemas"]["ResponseEnded"] | components["schemas"]["CreditsLow"] | components["schemas"]["KeyAutoRevoked"];
+            data: components["schemas"]["ImageBatch"] | components["schemas"]["Video"] | components["schemas"]["VoiceRender"] | components["schemas"]["VoiceTranscription"] | components["schemas"]["AgentRun"] | components["schemas"]["BatchReference"] | components["schemas"]["ResponseEnded"] | components["schemas"]["CreditsLow"] | components["schemas"]["KeyAutoRevoked"] | components["schemas"]["EndpointState"] | components["schemas"]["FailedDelivery"];
         };
         EventList: {
             /** @constant */
@@ -3679,6 +3758,53 @@ export interface components {
             }[];
             /** @description Whether more than 100 other keys were revoked. `GET /v1/keys` lists all of them. */
             descendants_truncated: boolean;
+        };
+        /**
+         * failing or paused endpoint
+         * @description An endpoint that fails or was paused: the data of `endpoint.failing` and `endpoint.paused`, which go to other endpoints.
+         */
+        EndpointState: {
+            /** @description The ID of the endpoint. */
+            endpoint_id: string;
+            /** @description The URL of the endpoint. */
+            url: string;
+            /** @description The purpose of the endpoint. */
+            description: string;
+            /** @description What happened: `failing` if a delivery failed three times while no other succeeded, or `paused`. More values may be added. */
+            status: "failing" | "paused" | (string & {});
+            /** @description `delivery_failed`, or `manual` if someone paused the endpoint. More values may be added. */
+            reason: string;
+            /**
+             * Unix time
+             * @description When the endpoint began to fail or was paused.
+             */
+            since: number;
+            /** @description The error of the last attempt. Null if someone paused the endpoint. */
+            last_error: string | null;
+            /** @description The delivery that failed. Null if someone paused the endpoint. */
+            delivery_id: string | null;
+        };
+        /**
+         * failed delivery
+         * @description A delivery whose last attempt failed: the data of `delivery.failed`, which goes to other endpoints.
+         */
+        FailedDelivery: {
+            /** @description The ID of the delivery. */
+            delivery_id: string;
+            /** @description The endpoint that didn't accept it. */
+            endpoint_id: string;
+            /** @description The URL of the endpoint. */
+            url: string;
+            /** @description The event that wasn't delivered. */
+            event_id: string;
+            /** @description The type of that event. More values may be added. */
+            event_type: string;
+            /** @description The number of attempts. */
+            attempts: number;
+            /** @description The status of the last response. Null if there was none. */
+            last_status: number | null;
+            /** @description The error of the last attempt. */
+            last_error: string;
         };
         /**
          * credits or a share
@@ -7153,6 +7279,84 @@ export interface operations {
                     /** @constant */
                     type?: "key.auto_revoked";
                     data?: components["schemas"]["KeyAutoRevoked"];
+                };
+            };
+        };
+        responses: {
+            /** @description Accepted. On any other status, or without a response within 10 seconds, Turnpike retries the delivery. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onEndpointFailing: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Event"] & {
+                    /** @constant */
+                    type?: "endpoint.failing";
+                    data?: components["schemas"]["EndpointState"];
+                };
+            };
+        };
+        responses: {
+            /** @description Accepted. On any other status, or without a response within 10 seconds, Turnpike retries the delivery. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onEndpointPaused: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Event"] & {
+                    /** @constant */
+                    type?: "endpoint.paused";
+                    data?: components["schemas"]["EndpointState"];
+                };
+            };
+        };
+        responses: {
+            /** @description Accepted. On any other status, or without a response within 10 seconds, Turnpike retries the delivery. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onDeliveryFailed: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Event"] & {
+                    /** @constant */
+                    type?: "delivery.failed";
+                    data?: components["schemas"]["FailedDelivery"];
                 };
             };
         };
