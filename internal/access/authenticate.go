@@ -91,7 +91,7 @@ func errUnauthenticated() error {
 // Authenticate returns the principal of a bearer secret and records ip as the key's last address.
 func (a *Authenticator) Authenticate(ctx context.Context, bearer, ip string) (*Principal, error) {
 	prefix, ok := ParseSecret(bearer)
-	if !ok {
+	if !ok || prefix == PrefixAdmin { // which belongs to no workspace
 		return nil, errUnauthenticated()
 	}
 	hash := a.ring.Hash(bearer)

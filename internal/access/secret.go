@@ -13,6 +13,7 @@ const (
 	PrefixLive   = "tp_live_"
 	PrefixTest   = "tp_test_"
 	PrefixScoped = "tp_scoped_"
+	PrefixAdmin  = "tp_admin_" // of the admin API, which belongs to no workspace
 )
 
 const (
@@ -48,6 +49,9 @@ func newSecret(prefix string) string {
 	return string(appendChecksum(b))
 }
 
+// NewAdminSecret returns a new credential of the admin API.
+func NewAdminSecret() string { return newSecret(PrefixAdmin) }
+
 func appendChecksum(b []byte) []byte {
 	sum := crc32.ChecksumIEEE(b)
 	var digits [checkSize]byte
@@ -60,7 +64,7 @@ func appendChecksum(b []byte) []byte {
 
 // ParseSecret checks the format and checksum of a bearer secret and returns its prefix.
 func ParseSecret(s string) (prefix string, ok bool) {
-	for _, p := range []string{PrefixLive, PrefixTest, PrefixScoped} {
+	for _, p := range []string{PrefixLive, PrefixTest, PrefixScoped, PrefixAdmin} {
 		if strings.HasPrefix(s, p) {
 			prefix = p
 		}

@@ -13,6 +13,7 @@ import (
 	"turnpike/internal/docsite"
 	"turnpike/internal/fault"
 	"turnpike/internal/keyring"
+	"turnpike/internal/operators"
 	"turnpike/internal/web"
 )
 
@@ -25,6 +26,7 @@ type Call struct {
 	kind  requestKind
 
 	Principal *access.Principal
+	operator  *operators.Credential // of the admin API
 	Project   string
 
 	newProject     bool          // the project doesn't exist yet

@@ -126,6 +126,14 @@ func TestRoutesAndDocumentAgree(t *testing.T) {
 			t.Errorf("the description of %s does not end with its scope", name)
 		}
 	}
+	for _, rt := range api.AdminRoutes() {
+		name := rt.Method + " " + rt.Path
+		served = append(served, name)
+		op := documented[name]
+		if op == nil || op.Security == nil || len(*op.Security) != 1 || (*op.Security)[0]["adminKey"] == nil || !strings.HasSuffix(strings.TrimSpace(op.Description), "Requires an admin key.") {
+			t.Errorf("%s is not in the document with an admin key", name)
+		}
+	}
 	for name, op := range documented {
 		if !slices.Contains(served, name) {
 			t.Errorf("%s is in the document but not served", name)

@@ -30,6 +30,7 @@ import (
 	"turnpike/internal/leaks"
 	"turnpike/internal/limits"
 	"turnpike/internal/media"
+	"turnpike/internal/operators"
 	"turnpike/internal/tunnel"
 	"turnpike/internal/web"
 	"turnpike/internal/webhooks"
@@ -61,6 +62,9 @@ type Deps struct {
 	Background    *background.Service
 	Batches       *batches.Service
 	Now           func() time.Time
+
+	Operators   operators.Credentials
+	Definitions operators.Manager
 
 	PublicURL string
 	Version   string
@@ -155,8 +159,11 @@ func (c *Call) respond() {
 		return
 	}
 	handle := c.route.handle
-	if p := c.R.URL.Path; isUnder(p, "/v1") || isUnder(p, mcpPath) || isUnder(p, azurePath) {
+	switch p := c.R.URL.Path; {
+	case isUnder(p, "/v1") || isUnder(p, mcpPath) || isUnder(p, azurePath):
 		handle = (*Call).handleV1
+	case isUnder(p, adminPath):
+		handle = (*Call).handleAdmin
 	}
 	if err := handle(c); err != nil {
 		c.fail(err)

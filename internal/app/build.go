@@ -33,6 +33,7 @@ import (
 	"turnpike/internal/mail"
 	"turnpike/internal/media"
 	"turnpike/internal/nodes"
+	"turnpike/internal/operators"
 	"turnpike/internal/people"
 	"turnpike/internal/providers/simulator"
 	"turnpike/internal/safehttp"
@@ -74,6 +75,7 @@ type components struct {
 	toolServers   *toolservers.Service
 	leaks         *leaks.Service
 	certificates  *certificates.Manager // nil without ACME
+	definitions   operators.Definitions
 }
 
 // build creates the components from the lowest layer to the highest and starts
@@ -121,7 +123,19 @@ func (i *instance) join(ctx context.Context) (err error) {
 }
 
 func (i *instance) buildSettings(ctx context.Context) error {
-	first, err := i.prepare(i.cfg)
+	d := i.store.DB
+	i.definitions = operators.Definitions{Ring: i.store.Ring, Now: i.now}
+	d.OnSignal(operators.SignalDefinitions, func(string) {
+		select {
+		case i.definitionsChanged <- struct{}{}:
+		default: // not yet received
+		}
+	})
+	var err error
+	if i.stored, err = i.definitions.All(ctx, d); err != nil {
+		return err
+	}
+	first, err := i.prepare(i.cfg, i.stored)
 	if err != nil {
 		return err
 	}
@@ -223,7 +237,8 @@ func (i *instance) buildHandler(context.Context) error {
 	}
 	i.api = api.New(api.Deps{DB: d, Auth: i.auth, Keys: i.keys, Tokens: i.tokens, Projects: i.directory, Log: i.log, Refused: i.refused, Throttled: i.throttled,
 		Limiter: i.limiter, Webhooks: i.hooks, Tunnels: i.tunnels, Files: i.files, Media: i.media, Agents: i.agents, ToolServers: i.toolServers, Leaks: i.leaks, Gateway: i.gateway,
-		Idempotency: i.idempotency, Conversations: i.conversations, Background: i.background, APIFiles: i.apiFiles, Batches: i.batches, Now: i.now, PublicURL: i.URL(), Version: i.version}, i.settings.Load().api)
+		Idempotency: i.idempotency, Conversations: i.conversations, Background: i.background, APIFiles: i.apiFiles, Batches: i.batches, Now: i.now, PublicURL: i.URL(), Version: i.version,
+		Operators: operators.Credentials{Ring: i.store.Ring, Now: i.now}, Definitions: i.manager()}, i.settings.Load().api)
 	public, err := url.Parse(i.URL())
 	if err != nil {
 		return err
@@ -239,6 +254,11 @@ func (i *instance) buildHandler(context.Context) error {
 		}
 	})
 	return nil
+}
+
+// manager manages the stored definitions, and applies each change to this node before it returns.
+func (i *instance) manager() *Definitions {
+	return &Definitions{db: i.store.DB, records: i.definitions, file: i.reloading.config, refresh: i.refreshDefinitions}
 }
 
 // agentSettings converts the limits of tools.
@@ -274,7 +294,7 @@ func (i *instance) startWork(ctx context.Context) {
 		i.lastUsed.Run, i.refused.Run, i.throttled.Run,
 		i.outbox.Run, i.hold.delay(i.hooks.Run), i.tunnels.Run, i.hold.delay(i.media.Run), i.hold.delay(i.background.Run), i.hold.delay(i.batches.Run), i.hold.delay(i.agents.Run), i.leaks.Run,
 		func(ctx context.Context) { i.leases.Run(ctx, i.store.DB) },
-		i.hold.watch, i.hold.delay(i.runBackups), i.runCertificates,
+		i.hold.watch, i.hold.delay(i.runBackups), i.runCertificates, i.followDefinitions,
 	} {
 		i.work.Go(func() { run(ctx) })
 	}

@@ -17,6 +17,7 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/files"
 	"turnpike/internal/ids"
+	"turnpike/internal/operators"
 	"turnpike/internal/people"
 	"turnpike/internal/retention"
 )
@@ -58,6 +59,7 @@ type instance struct {
 	api          *api.Server
 	settings     atomic.Pointer[settings] // that a reload replaces
 	reloaded     chan struct{}            // receives after a reload
+	stored       []*operators.Stored      // in the settings; guarded by reloading
 	stopWatching func()                   // ends live pages and streams of runs
 	keeper       *retention.Keeper
 	registry     http.Handler   // of the metrics
@@ -69,6 +71,8 @@ type instance struct {
 	active         atomic.Int64 // requests
 	ended          atomic.Bool  // rejects requests
 
+	definitionsChanged chan struct{} // receives when stored definitions may have changed
+
 	stopWork context.CancelFunc // ends the background work
 	work     sync.WaitGroup
 	evicted  chan struct{} // closed when other nodes have evicted this one
@@ -77,7 +81,7 @@ type instance struct {
 
 // startInstance opens the database, joins the cluster and starts every component.
 func startInstance(ctx context.Context, at site, now func() time.Time) (_ *instance, err error) {
-	i := &instance{site: at, now: now, evicted: make(chan struct{}), reloaded: make(chan struct{}, 1)}
+	i := &instance{site: at, now: now, evicted: make(chan struct{}), reloaded: make(chan struct{}, 1), definitionsChanged: make(chan struct{}, 1)}
 	i.requests, i.cancelRequests = context.WithCancelCause(context.Background())
 	defer func() {
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,8 +17,10 @@ import (
 	"turnpike/internal/backup"
 	"turnpike/internal/config"
 	"turnpike/internal/dashboard"
+	"turnpike/internal/db"
 	"turnpike/internal/gateway"
 	"turnpike/internal/mail"
+	"turnpike/internal/operators"
 )
 
 // ErrRejoining means that the settings can't be replaced, because the node has
@@ -64,7 +67,7 @@ func (a *App) Reload(ctx context.Context, load func() (config.Config, error)) (o
 	if i == nil {
 		return out, ErrRejoining
 	}
-	prepared, err := i.prepare(merged)
+	prepared, err := i.prepare(merged, i.stored)
 	if err != nil {
 		return out, err
 	}
@@ -105,12 +108,16 @@ type settings struct {
 	hash    string // of the whole configuration
 }
 
-// prepare converts the settings and changes nothing.
-func (i *instance) prepare(cfg config.Config) (*settings, error) {
-	models, err := LoadCatalog(cfg)
+// prepare converts the settings, together with the stored definitions, and changes nothing.
+func (i *instance) prepare(file config.Config, stored []*operators.Stored) (*settings, error) {
+	all, err := mergeStored(file, stored)
 	if err != nil {
 		return nil, err
 	}
+	for ref, problem := range all.problems {
+		slog.Warn("a stored definition is not used", "kind", ref.Kind, "name", ref.Name, "problem", problem)
+	}
+	cfg := all.config
 	smtp, err := mailServer(cfg)
 	if err != nil {
 		return nil, err
@@ -128,12 +135,12 @@ func (i *instance) prepare(cfg config.Config) (*settings, error) {
 		signIn = i.newSignIn(cfg.OIDC)
 	}
 	clients := providerClients(cfg, before.clients)
-	sum := i.store.Ring.Hash(configKey + cfg.Canonical())
+	sum := i.store.Ring.Hash(configKey + file.Canonical())
 	hash := hex.EncodeToString(sum[:8])
 	facts := i.newFacts(cfg)
 	facts.ConfigHash = hash
 	return &settings{
-		gateway: gateway.Settings{Catalog: models, Upstreams: upstreams(cfg, clients), Routes: routes(cfg), Rates: modelRates(cfg.Limits),
+		gateway: gateway.Settings{Catalog: all.catalog, Upstreams: upstreams(cfg, clients), Routes: routes(cfg), Rates: modelRates(cfg.Limits),
 			DefaultMaxOutput: int64(cfg.Gateway.DefaultMaxOutput), Strict: cfg.Audit.Strict},
 		clients: clients,
 		api: api.Settings{Limits: requestLimits(cfg.Limits), Rates: requestRates(cfg.Limits), TrustedProxies: cfg.TrustedProxies,
@@ -141,6 +148,49 @@ func (i *instance) prepare(cfg config.Config) (*settings, error) {
 		agents: i.agentSettings(cfg.Agents), retries: cfg.Webhooks.RetrySchedule, quotas: cfg.Limits, domains: cfg.TLS.ACME.Domains,
 		smtp: smtp, oidc: cfg.OIDC, signIn: signIn, backups: backups, facts: facts, hash: hash,
 	}, nil
+}
+
+// refreshInterval is how long a node waits before it reads the definitions again after a failure.
+const refreshInterval = 500 * time.Millisecond
+
+// refreshDefinitions reads the stored definitions and applies them if they have changed.
+func (i *instance) refreshDefinitions(ctx context.Context) error {
+	r := i.reloading
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	stored, err := i.definitions.All(ctx, i.store.DB)
+	if err != nil {
+		return err
+	}
+	if slices.EqualFunc(stored, i.stored, (*operators.Stored).Equal) {
+		return nil
+	}
+	prepared, err := i.prepare(r.latest, stored)
+	if err != nil {
+		return err
+	}
+	i.stored = stored
+	i.apply(prepared)
+	slog.Info("applied the stored definitions of providers and routes", "definitions", len(stored))
+	return nil
+}
+
+// followDefinitions refreshes the definitions when another node or a command has changed them.
+func (i *instance) followDefinitions(ctx context.Context) {
+	for {
+		select {
+		case <-i.definitionsChanged:
+		case <-ctx.Done():
+			return
+		}
+		for err := i.refreshDefinitions(ctx); err != nil && ctx.Err() == nil; err = i.refreshDefinitions(ctx) {
+			slog.Log(ctx, db.LogLevel(err), "failed to read the stored definitions; retrying", "retry_in", refreshInterval, "error", err)
+			select {
+			case <-time.After(refreshInterval):
+			case <-ctx.Done():
+			}
+		}
+	}
 }
 
 // configKey separates the hash of the configuration from those of API keys.

@@ -81,3 +81,14 @@ func FindActions(ctx context.Context, q db.Querier, vis visibility.Filter, f Act
 	}
 	return db.Find(ctx, q, s, page, db.Record[*Action]{Scan: scanAction, ID: func(a *Action) string { return a.ID }})
 }
+
+// ServerActions returns the newest actions that belong to no workspace, for operators.
+func ServerActions(ctx context.Context, q db.Querier, limit int) ([]*Action, error) {
+	s := db.Search{Table: "admin_actions", Columns: actionColumns}
+	s.Where.Add("workspace_id =", "")
+	found, err := db.Find(ctx, q, s, db.Page{Limit: limit}, db.Record[*Action]{Scan: scanAction, ID: func(a *Action) string { return a.ID }})
+	if err != nil {
+		return nil, err
+	}
+	return found.Rows, nil
+}

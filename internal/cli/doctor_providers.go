@@ -2,10 +2,12 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -15,6 +17,7 @@ import (
 	"turnpike/internal/app"
 	"turnpike/internal/catalog"
 	"turnpike/internal/config"
+	"turnpike/internal/operators"
 	"turnpike/internal/safehttp"
 )
 
@@ -24,6 +27,7 @@ const probeTimeout = 5 * time.Second
 // checkProviders requests the list of models from every provider, which is free
 // and needs the key.
 func checkProviders(ctx context.Context, l config.Loaded) []finding {
+	l, stored := addStored(ctx, l)
 	if len(l.Providers) == 0 {
 		return []finding{{"providers", true, "none configured: requests with live keys fail with 503 no_provider, the simulator answers test keys"}}
 	}
@@ -37,7 +41,33 @@ func checkProviders(ctx context.Context, l config.Loaded) []finding {
 		wg.Go(func() { findings[i] = checkProvider(ctx, p, l.Origin[fmt.Sprintf("providers[%d]", i)], models) })
 	}
 	wg.Wait()
-	return append(findings, checkRoutes(l.Config, models)...)
+	return slices.Concat(findings, checkRoutes(l.Config, models), stored)
+}
+
+// addStored adds the providers and routes in the database to the configuration, and reports those that servers don't
+// use. Without a database there are none; the checks of the storage report why.
+func addStored(ctx context.Context, l config.Loaded) (config.Loaded, []finding) {
+	s, err := openExisting(ctx, l.Config)
+	if err != nil {
+		return l, nil
+	}
+	defer s.Close()
+	merged, problems, err := app.WithStored(ctx, s, l.Config)
+	if err != nil {
+		return l, []finding{{"providers", false, message(err)}}
+	}
+	l.Origin = maps.Clone(l.Origin)
+	for i := len(l.Providers); i < len(merged.Providers); i++ {
+		l.Origin[fmt.Sprintf("providers[%d]", i)] = "the database"
+	}
+	l.Config = merged
+	var findings []finding
+	for _, ref := range slices.SortedFunc(maps.Keys(problems), func(a, b operators.Ref) int {
+		return cmp.Or(strings.Compare(string(a.Kind), string(b.Kind)), strings.Compare(a.Name, b.Name))
+	}) {
+		findings = append(findings, finding{string(ref.Kind), true, fmt.Sprintf("%s in the database is not used: %s; change it, or run: turnpike %ss remove %s", ref.Name, problems[ref], ref.Kind, ref.Name)})
+	}
+	return l, findings
 }
 
 func checkProvider(ctx context.Context, p config.Provider, origin string, models *catalog.Catalog) finding {

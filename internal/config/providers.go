@@ -216,11 +216,16 @@ func (l *loader) completeProviders(env map[string]string) {
 			}
 			p.APIKey = Secret(strings.TrimSpace(value))
 		}
-		p.completeAddress()
-		for j := range p.Models {
-			if p.Models[j].Upstream == "" {
-				p.Models[j].Upstream = p.Models[j].ID
-			}
+		p.complete()
+	}
+}
+
+// complete sets the values that depend on others.
+func (p *Provider) complete() {
+	p.completeAddress()
+	for i := range p.Models {
+		if p.Models[i].Upstream == "" {
+			p.Models[i].Upstream = p.Models[i].ID
 		}
 	}
 }

@@ -33,6 +33,8 @@ const (
 	Approval    = "appr_"
 	ToolServer  = "tsrv_"
 
+	AdminCredential = "adm_"
+
 	Response     = "resp_"
 	Conversation = "conv_"
 

@@ -120,7 +120,7 @@ func (r *Ring) OpenBytes(sealed []byte, location string) ([]byte, error) {
 	return plain, nil
 }
 
-var secretLike = regexp.MustCompile(`tp_(live|test|scoped)_[A-Za-z0-9]+`)
+var secretLike = regexp.MustCompile(`tp_(live|test|scoped|admin)_[A-Za-z0-9]+`)
 
 // ContainsSecret reports whether a text seems to contain one of our bearer secrets. Such texts are
 // never stored.

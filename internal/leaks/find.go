@@ -13,7 +13,7 @@ const (
 	maxSecret   = len(access.PrefixScoped) + afterPrefix
 )
 
-var prefixes = [][]byte{[]byte(access.PrefixLive), []byte(access.PrefixTest), []byte(access.PrefixScoped)}
+var prefixes = [][]byte{[]byte(access.PrefixLive), []byte(access.PrefixTest), []byte(access.PrefixScoped), []byte(access.PrefixAdmin)}
 
 // Find returns all keys and tokens in a text, in order. The checksum excludes
 // lookalikes, so the surrounding text does not matter. Its time is linear.

@@ -11,6 +11,7 @@ import (
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/ids"
+	"turnpike/internal/operators"
 )
 
 // Workspace creates a workspace.
@@ -47,6 +48,16 @@ func (s *Server) KeyOf(t testing.TB, k *access.Key) (value, id string) {
 		return err
 	})
 	return value, k.ID
+}
+
+// AdminKey creates a key of the admin API.
+func (s *Server) AdminKey(t testing.TB) (value string) {
+	t.Helper()
+	s.write(t, func(tx *db.Tx) (err error) {
+		value, err = operators.Credentials{Ring: s.Ring, Now: s.Clock.Now}.Create(t.Context(), tx, &operators.Credential{Name: "test"})
+		return err
+	})
+	return value
 }
 
 func (s *Server) write(t testing.TB, fn func(tx *db.Tx) error) {

@@ -16,7 +16,7 @@ var layers = []layer{
 	{"wiring", list("app")},
 	{"faces", list("api dashboard tunnel")},
 	{"engines", list("gateway providers media background agents batches webhooks leaks lanes mail retention backup certificates")},
-	{"records", list("accounts idempotency conversations access people limits spend catalog events audit files apifiles")},
+	{"records", list("accounts idempotency conversations access people limits spend catalog events audit files apifiles operators")},
 	{"settings", list("config")},
 	{"upper ground", list("nodes visibility openai web docsite")},
 	{"middle ground", list("db safehttp jsonbody keyring addrlimit connlimit")},
@@ -33,7 +33,8 @@ var sameLayer = []grant{
 	{from: members("records"), to: list("accounts events audit")},
 	{from: list("spend"), to: list("catalog")},
 	{from: list("apifiles"), to: list("files")},
-	{from: list("people"), to: list("access")}, // access defines what a role may do
+	{from: list("people"), to: list("access")},    // access defines what a role may do
+	{from: list("operators"), to: list("access")}, // and the format of secrets
 	{from: list("docsite"), to: list("web")},
 	{from: list("api"), to: list("tunnel")}, // its route passes the connection on
 }

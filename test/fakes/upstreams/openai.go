@@ -4,6 +4,7 @@ package upstreams
 
 import (
 	"cmp"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -30,6 +31,8 @@ type OpenAI struct {
 	videos   map[string]*openAIVideo
 
 	Batches OpenAIBatches
+	// Models are the names in the list of models. Set them before the first request.
+	Models []string
 }
 
 // OpenAIReply describes a response. The zero value is a success.
@@ -228,6 +231,8 @@ func (o *openAIWriter) content() (contentType string, status int, pieces []strin
 		return jsonType, status, []string{openAIError(o.reply)}
 	case strings.HasSuffix(o.req.Path, "/embeddings"):
 		return jsonType, status, []string{openAIVectors(o.req.Body, o.reply)}
+	case o.req.Path == "/models" && o.req.Method == http.MethodGet:
+		return jsonType, status, []string{openAIModels(o.upstream.Models)}
 	case o.req.Path == "/moderations":
 		return jsonType, status, []string{openAIModeration(o.req.Body, o.reply)}
 	case o.req.Path == "/rerank":
@@ -298,4 +303,13 @@ func (o *openAIWriter) pause(d time.Duration) {
 	case <-o.req.Gone:
 	case <-o.closing:
 	}
+}
+
+// openAIModels returns a list of models.
+func openAIModels(names []string) string {
+	entries := make([]string, len(names))
+	for i, name := range names {
+		entries[i] = fmt.Sprintf(`{"id":%q,"object":"model","created":1700000000,"owned_by":"test"}`, name)
+	}
+	return `{"object":"list","data":[` + strings.Join(entries, ",") + `]}`
 }

@@ -1,0 +1,161 @@
+package api
+
+import (
+	"cmp"
+	"maps"
+
+	"turnpike/internal/access"
+	"turnpike/internal/audit"
+	"turnpike/internal/connlimit"
+	"turnpike/internal/fault"
+	"turnpike/internal/jsonbody"
+	"turnpike/internal/operators"
+	"turnpike/internal/web"
+)
+
+// adminPath is where operators manage the server. Its credentials belong to no workspace, and the keys of workspaces
+// don't work here.
+const adminPath = "/admin"
+
+// AdminRoutes returns every endpoint that needs a credential of an operator.
+func AdminRoutes() []Route {
+	routes := []Route{
+		{"POST", "/admin/providers/{name}/test", "", testProvider},
+	}
+	for path, kind := range map[string]operators.Kind{"/admin/providers": operators.Provider, "/admin/routes": operators.Route} {
+		routes = append(routes,
+			Route{"GET", path, "", listDefinitions(kind)},
+			Route{"POST", path, "", createDefinition(kind)},
+			Route{"GET", path + "/{name}", "", getDefinition(kind)},
+			Route{"PATCH", path + "/{name}", "", updateDefinition(kind)},
+			Route{"DELETE", path + "/{name}", "", deleteDefinition(kind)})
+	}
+	return routes
+}
+
+// handleAdmin requires a credential of an operator before it looks at the route. Browsers have no access: they would
+// need CORS.
+func (c *Call) handleAdmin() error {
+	c.W.Header().Set("Cache-Control", "no-store")
+	value, hasValue := bearerOf(c.R)
+	if err := c.authenticateOperator(value, hasValue); err != nil {
+		return err
+	}
+	if c.R.ContentLength == 0 {
+		connlimit.Authenticated(c.Context())
+	}
+	return c.route.handle(c)
+}
+
+// authenticateOperator finds the credential. Rejected ones count like rejected keys.
+func (c *Call) authenticateOperator(value string, hasValue bool) error {
+	rejected := c.s.Refused
+	if wait := rejected.LookupWait(c.IP); hasValue && wait > 0 {
+		rejected.Add(c.IP, false)
+		return retryAfter(wait, tooManyRejected)
+	}
+	found, err := c.s.Operators.Authenticate(c.Context(), c.s.DB, value)
+	if err == nil {
+		c.operator = found
+		return nil
+	}
+	if !fault.Is(err, fault.Authentication) || !hasValue {
+		return err
+	}
+	_, lookedUp := access.ParseSecret(value)
+	return cmp.Or(retryAfter(rejected.Add(c.IP, lookedUp), tooManyRejected), err)
+}
+
+// operatorActor returns who acts, for the admin log.
+func (c *Call) operatorActor() audit.Actor {
+	return audit.Actor{Name: c.operator.ID, IP: c.IP.String(), RequestID: c.ID}
+}
+
+// DefinitionObject returns a provider or a route with the keys of the configuration file, and where it comes from.
+func DefinitionObject(d *operators.Definition) map[string]any {
+	o := map[string]any{"object": d.Kind, "source": d.Source, "problem": orNil(d.Problem), "created_at": unix(d.CreatedAt), "updated_at": unix(d.UpdatedAt),
+		"updated_by": orNil(d.UpdatedBy)}
+	maps.Copy(o, d.Fields)
+	return o
+}
+
+func listDefinitions(kind operators.Kind) handler {
+	return func(c *Call) error {
+		list, err := c.s.Definitions.List(c.Context(), kind)
+		if err != nil {
+			return err
+		}
+		return c.sendJSON(map[string]any{"object": "list", "data": web.Map(list, DefinitionObject)})
+	}
+}
+
+func createDefinition(kind operators.Kind) handler {
+	return func(c *Call) error {
+		body, err := c.readJSON(c.Limits.Body)
+		if err != nil {
+			return err
+		}
+		d, err := c.s.Definitions.Create(c.Context(), c.operatorActor(), kind, body)
+		if err != nil {
+			return err
+		}
+		return c.sendJSON(DefinitionObject(d))
+	}
+}
+
+func getDefinition(kind operators.Kind) handler {
+	return func(c *Call) error {
+		d, err := c.s.Definitions.Get(c.Context(), kind, c.R.PathValue("name"))
+		if err != nil {
+			return err
+		}
+		return c.sendJSON(DefinitionObject(d))
+	}
+}
+
+func updateDefinition(kind operators.Kind) handler {
+	return func(c *Call) error {
+		body, err := c.readJSON(c.Limits.Body)
+		if err != nil {
+			return err
+		}
+		d, err := c.s.Definitions.Update(c.Context(), c.operatorActor(), operators.Ref{Kind: kind, Name: c.R.PathValue("name")}, body)
+		if err != nil {
+			return err
+		}
+		return c.sendJSON(DefinitionObject(d))
+	}
+}
+
+func deleteDefinition(kind operators.Kind) handler {
+	return func(c *Call) error {
+		name := c.R.PathValue("name")
+		if err := c.s.Definitions.Delete(c.Context(), c.operatorActor(), operators.Ref{Kind: kind, Name: name}); err != nil {
+			return err
+		}
+		return c.sendJSON(map[string]any{"object": kind, "name": name, "deleted": true})
+	}
+}
+
+func testProvider(c *Call) error {
+	body, err := c.readJSON(c.Limits.Body)
+	if err != nil {
+		return err
+	}
+	var in struct {
+		Model string `json:"model"`
+	}
+	if err := jsonbody.DecodeStrict(body, &in); err != nil {
+		return err
+	}
+	test, err := c.s.Definitions.TestProvider(c.Context(), c.R.PathValue("name"), in.Model)
+	if err != nil {
+		return err
+	}
+	return c.sendJSON(TestObject(test))
+}
+
+// TestObject returns the result of a test.
+func TestObject(t *operators.Test) map[string]any {
+	return map[string]any{"object": "provider.test", "ok": t.OK, "model": orNil(t.Model), "latency_ms": t.Latency.Milliseconds(), "problem": orNil(t.Problem)}
+}

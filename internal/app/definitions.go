@@ -1,0 +1,463 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/audit"
+	"turnpike/internal/catalog"
+	"turnpike/internal/config"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/jsonbody"
+	"turnpike/internal/operators"
+	"turnpike/internal/providers"
+)
+
+// effective is the configuration together with the definitions in the database.
+type effective struct {
+	config   config.Config
+	catalog  *catalog.Catalog
+	problems map[operators.Ref]string // why a stored definition isn't used
+}
+
+// mergeStored adds the stored definitions to the configuration. An invalid one is left out, because it must not keep
+// the server from starting: a newer file or version may contradict what was valid once.
+func mergeStored(file config.Config, stored []*operators.Stored) (*effective, error) {
+	all := newEffective(file, stored)
+	models, err := LoadCatalog(all.config)
+	if err == nil {
+		all.catalog = models
+		return all, nil
+	}
+	var valid []*operators.Stored
+	problems := all.problems
+	for _, d := range stored {
+		next := newEffective(file, append(slices.Clip(valid), d))
+		if _, err := LoadCatalog(next.config); err != nil {
+			problems[operators.Ref{Kind: d.Kind, Name: d.Name}] = messageOf(err)
+			continue
+		}
+		valid = append(valid, d)
+	}
+	out := newEffective(file, valid)
+	maps.Copy(problems, out.problems)
+	out.problems = problems
+	out.catalog, err = LoadCatalog(out.config)
+	return out, err
+}
+
+func newEffective(file config.Config, stored []*operators.Stored) *effective {
+	e := &effective{problems: map[operators.Ref]string{}}
+	var list []config.Provider
+	var routes []config.Route
+	for _, d := range stored {
+		ref := operators.Ref{Kind: d.Kind, Name: d.Name}
+		p, r, err := parseStored(d)
+		switch {
+		case isConfigured(file, ref):
+			e.problems[ref] = fmt.Sprintf("The configuration also defines %s, and wins.", d.Name)
+		case err != nil:
+			e.problems[ref] = messageOf(err)
+		case p != nil:
+			list = append(list, *p)
+		default:
+			routes = append(routes, *r)
+		}
+	}
+	e.config = file.WithStored(list, routes)
+	return e
+}
+
+func messageOf(err error) string {
+	if f, ok := fault.As(err); ok {
+		return f.Message
+	}
+	return err.Error()
+}
+
+func isConfigured(file config.Config, ref operators.Ref) bool {
+	return ref.Kind == operators.Provider && file.HasProvider(ref.Name) || ref.Kind == operators.Route && file.HasRoute(ref.Name)
+}
+
+func parseStored(d *operators.Stored) (*config.Provider, *config.Route, error) {
+	if d.Document == nil {
+		return nil, nil, fault.New(fault.InvalidState, "It cannot be decrypted with this master key.")
+	}
+	switch d.Kind {
+	case operators.Provider:
+		p, err := config.ParseProvider(d.Document)
+		return &p, nil, documentFault(err)
+	case operators.Route:
+		r, err := config.ParseRoute(d.Document)
+		return nil, &r, documentFault(err)
+	}
+	return nil, nil, fault.New(fault.InvalidState, "This version does not know the kind %q.", d.Kind)
+}
+
+// documentFault makes the first problem of a document an error of the API.
+func documentFault(err error) error {
+	problems, ok := errors.AsType[config.Problems](err)
+	if !ok {
+		return err
+	}
+	p := problems[0]
+	if p.Setting == "" {
+		return fault.New(fault.InvalidJSON, "The body must be a JSON object.")
+	}
+	return fault.Invalid(p.Setting, "%s %s.", p.Setting, p.Message)
+}
+
+// Definitions manages the providers and routes that are stored in the database. It implements operators.Manager.
+type Definitions struct {
+	db      *db.DB
+	records operators.Definitions
+	file    func() config.Config            // without what is stored
+	refresh func(ctx context.Context) error // applies a change to this process; nil without a server
+}
+
+var _ operators.Manager = (*Definitions)(nil)
+
+// NewDefinitions is for commands. The servers get a signal.
+func NewDefinitions(s *Store, file config.Config) *Definitions {
+	return &Definitions{db: s.DB, records: operators.Definitions{Ring: s.Ring, Now: time.Now}, file: func() config.Config { return file }}
+}
+
+func (m *Definitions) effective(ctx context.Context) (*effective, []*operators.Stored, error) {
+	stored, err := m.records.All(ctx, m.db)
+	if err != nil {
+		return nil, nil, err
+	}
+	e, err := mergeStored(m.file(), stored)
+	return e, stored, err
+}
+
+// List returns the configuration's definitions and then the stored ones.
+func (m *Definitions) List(ctx context.Context, kind operators.Kind) ([]*operators.Definition, error) {
+	e, stored, err := m.effective(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := configured(m.file(), kind)
+	for _, d := range stored {
+		if d.Kind == kind {
+			list = append(list, e.define(d))
+		}
+	}
+	return list, nil
+}
+
+// configured returns the definitions of the file and the environment.
+func configured(file config.Config, kind operators.Kind) (list []*operators.Definition) {
+	add := func(name string, fields map[string]any) {
+		list = append(list, &operators.Definition{Kind: kind, Name: name, Source: operators.FromConfiguration, Fields: fields})
+	}
+	if kind == operators.Provider {
+		for _, p := range file.Providers {
+			add(p.Name, describeProvider(p))
+		}
+		return list
+	}
+	for _, r := range file.Routes {
+		add(r.Name, config.Describe(r))
+	}
+	return list
+}
+
+// describeProvider returns a provider without secrets. The end of a key tells operators which one it is.
+func describeProvider(p config.Provider) map[string]any {
+	fields := config.Describe(p)
+	delete(fields, "api_key")
+	if p.APIKey != "" {
+		fields["api_key_hint"] = keyHint(string(p.APIKey))
+	}
+	return fields
+}
+
+// keyHint returns the last characters of a key that is long enough to stay a secret.
+func keyHint(key string) string {
+	if len(key) < 20 {
+		return "…"
+	}
+	return "…" + key[len(key)-4:]
+}
+
+func (e *effective) define(d *operators.Stored) *operators.Definition {
+	out := &operators.Definition{Kind: d.Kind, Name: d.Name, Source: operators.FromDatabase, Fields: map[string]any{"name": d.Name},
+		Problem: e.problems[operators.Ref{Kind: d.Kind, Name: d.Name}], CreatedAt: &d.CreatedAt, UpdatedAt: &d.UpdatedAt, UpdatedBy: d.UpdatedBy}
+	if p, r, err := parseStored(d); err == nil && p != nil {
+		out.Fields = describeProvider(*p)
+	} else if err == nil {
+		out.Fields = config.Describe(*r)
+	}
+	return out
+}
+
+// Get returns a definition. The configuration's wins over a stored one.
+func (m *Definitions) Get(ctx context.Context, kind operators.Kind, name string) (*operators.Definition, error) {
+	list, err := m.List(ctx, kind)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(list, func(d *operators.Definition) bool { return d.Name == name })
+	if i < 0 {
+		return nil, noSuchDefinition(kind, name)
+	}
+	return list[i], nil
+}
+
+func noSuchDefinition(kind operators.Kind, name string) error {
+	return fault.New(fault.NotFound, "No %s has the name %q.", kind, name)
+}
+
+func errConfigured(ref operators.Ref) error {
+	return fault.Param(fault.InvalidState, "name", "The server's configuration defines the %s %q. Change it in the configuration file or the environment, or choose another name.", ref.Kind, ref.Name)
+}
+
+// Create stores a definition.
+func (m *Definitions) Create(ctx context.Context, by audit.Actor, kind operators.Kind, document []byte) (*operators.Definition, error) {
+	fields, err := decodeFields(kind, document)
+	if err != nil {
+		return nil, err
+	}
+	d := &operators.Stored{Kind: kind}
+	_ = json.Unmarshal(fields["name"], &d.Name) // parsing reports another type
+	if isConfigured(m.file(), operators.Ref{Kind: kind, Name: d.Name}) {
+		return nil, errConfigured(operators.Ref{Kind: kind, Name: d.Name})
+	}
+	if d.Document, err = encodeFields(fields); err != nil {
+		return nil, err
+	}
+	return m.store(ctx, by, d, nil)
+}
+
+// Update changes the fields of a stored definition that are in the document.
+func (m *Definitions) Update(ctx context.Context, by audit.Actor, ref operators.Ref, document []byte) (*operators.Definition, error) {
+	changes, err := decodeFields(ref.Kind, document)
+	if err != nil {
+		return nil, err
+	}
+	d, err := m.find(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	if isConfigured(m.file(), ref) {
+		return nil, errConfigured(ref)
+	}
+	if name, given := changes["name"]; given && string(name) != fmt.Sprintf("%q", ref.Name) {
+		return nil, fault.Invalid("name", "name cannot be changed. Create another %s, and delete this one.", ref.Kind)
+	}
+	fields, err := decodeFields(ref.Kind, d.Document)
+	if err != nil {
+		return nil, err
+	}
+	before := *d
+	maps.Copy(fields, changes)
+	if d.Document, err = encodeFields(fields); err != nil {
+		return nil, err
+	}
+	if err := keepsSecretsAtHome(&before, d, changes); err != nil {
+		return nil, err
+	}
+	return m.store(ctx, by, d, &before)
+}
+
+// find returns a stored definition. One that only the configuration has can't be changed.
+func (m *Definitions) find(ctx context.Context, ref operators.Ref) (*operators.Stored, error) {
+	d, err := m.records.Get(ctx, m.db, ref.Kind, ref.Name)
+	if err != nil {
+		return nil, err
+	}
+	if d == nil && isConfigured(m.file(), ref) {
+		return nil, errConfigured(ref)
+	}
+	if d == nil {
+		return nil, noSuchDefinition(ref.Kind, ref.Name)
+	}
+	return d, nil
+}
+
+// Delete deletes a stored definition.
+func (m *Definitions) Delete(ctx context.Context, by audit.Actor, ref operators.Ref) error {
+	d, err := m.find(ctx, ref)
+	if err != nil {
+		return err
+	}
+	if err := m.db.Write(ctx, func(tx *db.Tx) error { return m.records.Delete(ctx, tx, by, d) }); err != nil {
+		return err
+	}
+	return m.applied(ctx)
+}
+
+// decodeFields reads the fields of a document and rejects unknown ones.
+func decodeFields(kind operators.Kind, document []byte) (map[string]jsontext.Value, error) {
+	fields := map[string]jsontext.Value{}
+	if err := jsonbody.DecodeStrict(document, &fields); err != nil {
+		return nil, err
+	}
+	known := config.StoredProviderKeys()
+	if kind == operators.Route {
+		known = config.StoredRouteKeys()
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if !slices.Contains(known, name) {
+			return nil, fault.Param(fault.UnknownParameter, name, "Unknown field %q. Allowed fields: %s.", name, strings.Join(known, ", "))
+		}
+	}
+	return fields, nil
+}
+
+// encodeFields returns a document without the fields that are null.
+func encodeFields(fields map[string]jsontext.Value) ([]byte, error) {
+	maps.DeleteFunc(fields, func(_ string, value jsontext.Value) bool { return value.Kind() == jsontext.KindNull })
+	return json.Marshal(fields, json.Deterministic(true))
+}
+
+// keepsSecretsAtHome rejects a new address without new secrets: the old ones must not be sent to another server
+// unnoticed.
+func keepsSecretsAtHome(before, after *operators.Stored, changes map[string]jsontext.Value) error {
+	old, _, err := parseStored(before)
+	if err != nil || old == nil {
+		return nil // nothing can use its secrets
+	}
+	next, _, err := parseStored(after)
+	if err != nil || origin(string(old.BaseURL)) == origin(string(next.BaseURL)) {
+		return err
+	}
+	for name, has := range map[string]bool{"api_key": old.APIKey != "", "headers": len(old.Headers) > 0} {
+		if _, given := changes[name]; has && !given {
+			return fault.Missing(name, "The provider has %s, which must not be sent to another server unnoticed. Send it together with the new base_url, or null to remove it.", name)
+		}
+	}
+	return nil
+}
+
+func origin(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return address
+	}
+	return strings.ToLower(u.Scheme + "://" + u.Host)
+}
+
+// store checks a definition and stores it. A nil before means that it is new.
+func (m *Definitions) store(ctx context.Context, by audit.Actor, d, before *operators.Stored) (*operators.Definition, error) {
+	p, r, err := parseStored(d)
+	if err != nil {
+		return nil, err
+	}
+	e, err := m.checkTogether(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	var detail map[string]any // for the admin log
+	if p != nil {
+		detail = describeProvider(*p)
+		if err := checkKey(ctx, p, before); err != nil {
+			return nil, err
+		}
+	} else {
+		detail = config.Describe(*r)
+		if err := checkRoute(e, *r); err != nil {
+			return nil, err
+		}
+	}
+	err = m.db.Write(ctx, func(tx *db.Tx) error {
+		if before == nil {
+			return m.records.Create(ctx, tx, by, d, detail)
+		}
+		return m.records.Update(ctx, tx, by, d, detail)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return e.define(d), m.applied(ctx)
+}
+
+// checkTogether returns the configuration with the definition, or why it isn't possible.
+func (m *Definitions) checkTogether(ctx context.Context, d *operators.Stored) (*effective, error) {
+	stored, err := m.records.All(ctx, m.db)
+	if err != nil {
+		return nil, err
+	}
+	stored = slices.DeleteFunc(stored, func(other *operators.Stored) bool { return other.Kind == d.Kind && other.Name == d.Name })
+	e, err := mergeStored(m.file(), append(stored, d))
+	if err != nil {
+		return nil, err
+	}
+	if problem := e.problems[operators.Ref{Kind: d.Kind, Name: d.Name}]; problem != "" {
+		return nil, fault.Invalid(catalogParam(problem), "%s%s.", strings.ToUpper(problem[:1]), strings.TrimSuffix(problem[1:], "."))
+	}
+	return e, nil
+}
+
+// catalogParam returns the field that a problem of the catalog is about.
+func catalogParam(problem string) string {
+	for _, about := range [][2]string{{"unknown table", "catalog"}, {"default price", "default_price"}, {"tool prices", "tool_prices"}} {
+		if strings.Contains(problem, about[0]) {
+			return about[1]
+		}
+	}
+	return "models"
+}
+
+// checkRoute rejects a route to models that no provider has at a known price.
+func checkRoute(e *effective, r config.Route) error {
+	for i, model := range r.Models {
+		offered := slices.ContainsFunc(e.config.Providers, func(p config.Provider) bool { o := e.catalog.Offer(p.Name, model); return o != nil && o.Priced })
+		if !offered {
+			return fault.Invalid(fmt.Sprintf("models[%d]", i), "No provider offers the model %q at a known price. Add a provider or a price first.", model)
+		}
+	}
+	return nil
+}
+
+// applied applies the change to this process, so that the next request sees it.
+func (m *Definitions) applied(ctx context.Context) error {
+	if m.refresh == nil {
+		return nil
+	}
+	return m.refresh(ctx)
+}
+
+// checkKeyTimeout is how long a provider may take to list its models.
+const checkKeyTimeout = 5 * time.Second
+
+// checkKey rejects a key that the provider rejects. Everything else, such as a server that isn't reachable yet, is up
+// to the test of the provider.
+func checkKey(ctx context.Context, p *config.Provider, before *operators.Stored) error {
+	if before != nil {
+		if old, _, err := parseStored(before); err == nil && old.APIKey == p.APIKey && old.BaseURL == p.BaseURL && old.Type == p.Type {
+			return nil
+		}
+	}
+	if p.APIKey == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkKeyTimeout)
+	defer cancel()
+	_, err := listModels(ctx, *p)
+	if f, ok := errors.AsType[*providers.Failure](err); ok && f.Kind == providers.KindAuth && (f.Status == http.StatusUnauthorized || f.Status == http.StatusBadRequest) {
+		return fault.Invalid("api_key", "The provider rejects this key (%d). Check api_key and base_url.", f.Status)
+	}
+	return nil
+}
+
+// WithStored returns the configuration with the definitions in the database, and why some of them aren't used.
+func WithStored(ctx context.Context, s *Store, file config.Config) (config.Config, map[operators.Ref]string, error) {
+	e, _, err := NewDefinitions(s, file).effective(ctx)
+	if err != nil {
+		return file, nil, err
+	}
+	return e.config, e.problems, nil
+}

@@ -1,0 +1,198 @@
+package api_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/api"
+	"turnpike/internal/config"
+	"turnpike/test/fakes/upstreams"
+	"turnpike/test/harness"
+)
+
+// admin is the admin API of a server.
+type admin struct {
+	*harness.Server
+	key string
+}
+
+func newAdmin(t *testing.T, s *harness.Server) *admin { return &admin{s, s.AdminKey(t)} }
+
+func (a *admin) send(t *testing.T, method, path string, body any) *harness.Response {
+	t.Helper()
+	return a.Do(t, harness.Request{Method: method, Path: "/admin/" + path, Key: a.key, Body: body})
+}
+
+const providerKey = "sk-stored-4f1c4b1ff3b84c2a9d07e6a1"
+
+// storedProvider is a provider with one model at the price of "small".
+func storedProvider(up *upstreams.OpenAI) map[string]any {
+	return map[string]any{"name": "stored", "type": "openai", "base_url": up.BaseURL(), "api_key": providerKey,
+		"models": []any{map[string]any{"id": "stored-small", "upstream": "small-2025", "price": map[string]any{"input": 2, "output": 8}}}}
+}
+
+func TestStoredProviderServesOnEveryNodeAndItsKeyStaysSecret(t *testing.T) {
+	eachEngine(t, both, func(t *testing.T, engine string) {
+		up := upstreams.NewOpenAI(t, providerKey)
+		cfg, clock := harness.Config(t, engine), harness.NewClock()
+		first := harness.Start(t, cfg, clock)
+		other := first // with SQLite there is one node
+		if engine == "postgres" {
+			other = harness.Start(t, cfg, clock)
+		}
+		a, c := newAdmin(t, first), newClient(t, other, accounts.Live)
+		c.chat(t, body("stored-small", "Hi.", nil)).Want(t, 503, "no_provider")
+
+		created := a.send(t, "POST", "providers", storedProvider(up)).Want(t, 200, "")
+		if created.Text("source") != "database" || created.Text("api_key_hint") != "…e6a1" {
+			t.Errorf("got %s", created.Body)
+		}
+		first.Eventually(t, func() bool { return c.chat(t, body("stored-small", "Hi.", nil)).Status == 200 })
+		r := c.chat(t, body("stored-small", "Hi.", nil)).Want(t, 200, "")
+		if got := r.Header.Get("Service-Provider"); got != "stored" {
+			t.Errorf("got provider %q, want stored", got)
+		}
+		if got := a.send(t, "POST", "providers/stored/test", nil).Want(t, 200, ""); got.At("ok") != true || got.Text("model") != "stored-small" {
+			t.Errorf("got test %s", got.Body)
+		}
+		route := a.send(t, "POST", "routes", map[string]any{"name": "cheap", "models": []string{"stored-small"}}).Want(t, 200, "")
+		first.Eventually(t, func() bool { return c.chat(t, body("route/cheap", "Hi.", nil)).Status == 200 })
+
+		seen := [][]byte{created.Body, route.Body, a.send(t, "GET", "providers", nil).Body, a.send(t, "GET", "providers/stored", nil).Body,
+			a.send(t, "PATCH", "providers/stored", map[string]any{"weight": 5}).Want(t, 200, "").Body, first.DumpDatabase(t)}
+		if engine == "sqlite" {
+			seen = append(seen, dataFiles(t, first.Data)...)
+		}
+		for _, text := range seen {
+			if bytes.Contains(text, []byte(providerKey)) {
+				t.Errorf("the key of the provider is in %.200s", text)
+			}
+		}
+
+		a.send(t, "DELETE", "providers/stored", nil).Want(t, 200, "")
+		first.Eventually(t, func() bool { return c.chat(t, body("stored-small", "Hi.", nil)).Status == 503 })
+		a.send(t, "GET", "providers/stored", nil).Want(t, 404, "not_found")
+	})
+}
+
+// dataFiles returns the content of all files in the data directory.
+func dataFiles(t *testing.T, directory string) (contents [][]byte) {
+	t.Helper()
+	err := filepath.WalkDir(directory, func(path string, entry os.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		contents = append(contents, text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return contents
+}
+
+func TestAdminAPIAcceptsOnlyAdminKeys(t *testing.T) {
+	t.Parallel()
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
+		a := newAdmin(t, s)
+		live, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Live)
+		for _, rt := range api.AdminRoutes() {
+			path := strings.ReplaceAll(rt.Path, "{name}", "any")
+			for _, key := range []string{"", live, a.key[:len(a.key)-1] + "0", "tp_admin_"} {
+				s.Do(t, harness.Request{Method: rt.Method, Path: path, Key: key}).Want(t, 401, "authentication_error")
+			}
+		}
+		s.Do(t, harness.Request{Method: "GET", Path: "/admin/nothing", Key: live}).Want(t, 401, "authentication_error")
+		s.Do(t, harness.Request{Method: "GET", Path: "/v1/models", Key: a.key}).Want(t, 401, "authentication_error")
+		a.send(t, "GET", "providers", nil).Want(t, 200, "")
+		a.send(t, "GET", "nothing", nil).Want(t, 404, "not_found")
+	})
+}
+
+func TestInvalidProvidersAreRefusedAsAWhole(t *testing.T) {
+	t.Parallel()
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
+		a, up := newAdmin(t, s), upstreams.NewOpenAI(t, providerKey)
+		with := func(name string, value any) map[string]any {
+			p := storedProvider(up)
+			p[name] = value
+			return p
+		}
+		for param, p := range map[string]map[string]any{
+			"api_key":       with("api_key", "sk-wrong-4f1c4b1ff3b84c2a9d07"),
+			"type":          with("type", "smtp"),
+			"base_url":      with("base_url", "ftp://example.com"),
+			"weight":        with("weight", 0),
+			"name":          with("name", "Not A Name"),
+			"catalog":       with("catalog", "nobody"),
+			"api_key_env":   with("api_key_env", "PATH"),
+			"colour":        with("colour", "red"),
+			"models[0].id":  with("models", []any{map[string]any{"price": map[string]any{"input": 1, "output": 1}}}),
+			"headers.Host":  with("headers", map[string]any{"Host": "example.com"}),
+			"models[0].foo": with("models", []any{map[string]any{"id": "x", "foo": 1}}),
+		} {
+			r := a.send(t, "POST", "providers", p)
+			if r.Status != 400 || r.Text("error.param") != param {
+				t.Errorf("%s: got %d %s", param, r.Status, r.Body)
+			}
+			if strings.Contains(string(r.Body), "sk-") {
+				t.Errorf("%s: the error has a key: %s", param, r.Body)
+			}
+		}
+		if list, _ := a.send(t, "GET", "providers", nil).Want(t, 200, "").At("data").([]any); len(list) != 0 {
+			t.Errorf("got %d providers, want none", len(list))
+		}
+		a.send(t, "POST", "providers", storedProvider(up)).Want(t, 200, "")
+		a.send(t, "POST", "providers", storedProvider(up)).Want(t, 409, "invalid_state")
+		a.send(t, "PATCH", "providers/stored", map[string]any{"name": "other"}).Want(t, 400, "invalid_parameter")
+		moved := a.send(t, "PATCH", "providers/stored", map[string]any{"base_url": upstreams.NewOpenAI(t, "").BaseURL()}).Want(t, 400, "missing_parameter")
+		if moved.Text("error.param") != "api_key" {
+			t.Errorf("a new address without a key: got %s", moved.Body)
+		}
+		a.send(t, "POST", "routes", map[string]any{"name": "r", "models": []string{"unknown"}}).Want(t, 400, "invalid_parameter")
+
+		// The provider changes its key afterwards.
+		revoked := upstreams.NewOpenAI(t, "sk-new")
+		a.send(t, "POST", "providers", map[string]any{"name": "dead", "type": "openai", "base_url": revoked.BaseURL(), "headers": map[string]any{"Authorization": "Bearer " + providerKey},
+			"models": []any{map[string]any{"id": "m", "price": map[string]any{"input": 1, "output": 1}}}}).Want(t, 200, "")
+		test := a.send(t, "POST", "providers/dead/test", nil).Want(t, 200, "")
+		if test.At("ok") != false || !strings.Contains(test.Text("problem"), "rejects the key (401)") || strings.Contains(string(test.Body), providerKey) {
+			t.Errorf("got test %s", test.Body)
+		}
+	})
+}
+
+func TestConfigurationWinsOverStoredProviders(t *testing.T) {
+	t.Parallel()
+	up := upstreams.NewOpenAI(t, providerKey)
+	cfg := harness.Config(t, "sqlite")
+	cfg.Providers = []config.Provider{{Name: "first", Type: config.OpenAI, BaseURL: config.Address(up.BaseURL()), APIKey: providerKey, Weight: 1,
+		Models: []config.ProviderModel{{ID: "small", Price: price("2", "8", "")}}}}
+	s := harness.Start(t, cfg, harness.NewClock())
+	a := newAdmin(t, s)
+	p := storedProvider(up)
+	p["name"] = "first"
+	a.send(t, "POST", "providers", p).Want(t, 409, "invalid_state")
+	a.send(t, "PATCH", "providers/first", map[string]any{"weight": 2}).Want(t, 409, "invalid_state")
+	a.send(t, "DELETE", "providers/first", nil).Want(t, 409, "invalid_state")
+
+	a.send(t, "POST", "providers", storedProvider(up)).Want(t, 200, "")
+	cfg.Providers = append(cfg.Providers, config.Provider{Name: "stored", Type: config.OpenAI, BaseURL: config.Address(up.BaseURL()), APIKey: providerKey, Weight: 1,
+		Models: []config.ProviderModel{{ID: "of-the-file", Price: price("2", "8", "")}}})
+	reload(t, s, cfg, "providers")
+	c := newClient(t, s, accounts.Live)
+	c.chat(t, body("of-the-file", "Hi.", nil)).Want(t, 200, "")
+	c.chat(t, body("stored-small", "Hi.", nil)).Want(t, 404, "model_not_found")
+	list := a.send(t, "GET", "providers", nil).Want(t, 200, "")
+	if got := list.Text("data.2.problem"); !strings.Contains(got, "configuration") {
+		t.Errorf("got %s, want the problem of the stored provider", list.Body)
+	}
+	a.send(t, "PATCH", "providers/stored", map[string]any{"weight": 2}).Want(t, 409, "invalid_state")
+	a.send(t, "DELETE", "providers/stored", nil).Want(t, 200, "") // the stored one
+	a.send(t, "GET", "providers/stored", nil).Want(t, 200, "")
+}
