@@ -51,6 +51,8 @@ const (
 	MCPToolsCall          Scope = "mcp.tools:call"
 	ToolServersRead       Scope = "tool_servers:read"
 	ToolServersWrite      Scope = "tool_servers:write"
+	RoutesRead            Scope = "routes:read"
+	RoutesWrite           Scope = "routes:write"
 )
 
 // wildcard grants all scopes, including future ones.
@@ -61,7 +63,7 @@ var registry = []Scope{
 	VideosCreate, VideosRead, VoiceCreate, VoiceRead, TranscriptionsCreate, FilesCreate, FilesRead, BatchesCreate, BatchesRead, AgentRunsCreate, AgentRunsRead, AgentRunsApprove,
 	WebhooksRead, WebhooksWrite, EventsRead, EventsReplay, ScopedTokensCreate, KeysRead, KeysWrite,
 	ProjectsRead, ProjectsWrite, UsageRead, AuditRead, BillingRead, BillingWrite,
-	MCPToolsCall, ToolServersRead, ToolServersWrite,
+	MCPToolsCall, ToolServersRead, ToolServersWrite, RoutesRead, RoutesWrite,
 }
 
 // delegable are the scopes that a scoped token may have.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -38,7 +39,7 @@ func (c *Call) anthropicRouterValue(name string) anthropicModel {
 const maxAnthropicPage = 1000
 
 // listAnthropicModels returns a page of the models that generate text: Anthropic's API has no others.
-func (c *Call) listAnthropicModels() (any, error) {
+func (c *Call) listAnthropicModels(ctx context.Context) (any, error) {
 	if _, err := readAnthropicVersion(c.R); err != nil {
 		return nil, err
 	}
@@ -47,8 +48,12 @@ func (c *Call) listAnthropicModels() (any, error) {
 	if q.err != nil {
 		return nil, q.err
 	}
+	names, err := c.routerValues(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var all []anthropicModel
-	for _, name := range c.s.Gateway.RouterValues() {
+	for _, name := range names {
 		all = append(all, c.anthropicRouterValue(name))
 	}
 	for _, m := range c.s.Gateway.Models(c.Principal) {
@@ -86,12 +91,12 @@ func (c *Call) listAnthropicModels() (any, error) {
 	return list, nil
 }
 
-func (c *Call) getAnthropicModel() (any, error) {
+func (c *Call) getAnthropicModel(ctx context.Context) (any, error) {
 	if _, err := readAnthropicVersion(c.R); err != nil {
 		return nil, err
 	}
-	if c.s.Gateway.IsRouterValue(c.id()) {
-		return c.anthropicRouterValue(c.id()), nil
+	if found, err := c.isRouterValue(ctx, c.id()); found || err != nil {
+		return c.anthropicRouterValue(c.id()), err
 	}
 	m, err := c.s.Gateway.Model(c.Principal, c.id())
 	return show(m, err, c.anthropicModel)

@@ -109,7 +109,7 @@ func (c *Call) sendModelResponse(r *gateway.Response, body []byte) {
 
 func (c *Call) modelCall(body []byte) gateway.Call {
 	return gateway.Call{Principal: c.Principal, Project: c.Project, Record: c.record, Body: body, Header: c.W.Header(), UseProject: c.createProject,
-		TraceParent: c.R.Header.Get("Traceparent"), Defer: func(do func()) { c.deferred = append(c.deferred, do) }}
+		Session: cmp.Or(c.R.Header.Get("Service-Session"), c.R.Header.Get("X-Session-Id")), TraceParent: c.R.Header.Get("Traceparent"), Defer: func(do func()) { c.deferred = append(c.deferred, do) }}
 }
 
 // stream forwards events to the client as they arrive. An error before the first

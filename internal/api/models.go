@@ -48,10 +48,14 @@ func (c *Call) model(m *catalog.Model) *modelObject {
 // listModels returns all models on one page, as OpenAI does.
 func listModels(ctx context.Context, c *Call) (any, error) {
 	if usesAnthropicFormat(c.R) {
-		return c.listAnthropicModels()
+		return c.listAnthropicModels(ctx)
+	}
+	names, err := c.routerValues(ctx)
+	if err != nil {
+		return nil, err
 	}
 	var data []*modelObject
-	for _, name := range c.s.Gateway.RouterValues() {
+	for _, name := range names {
 		data = append(data, c.routerValue(name))
 	}
 	for _, m := range c.s.Gateway.Models(c.Principal) {
@@ -68,10 +72,10 @@ func (c *Call) routerValue(name string) *modelObject {
 
 func getModel(ctx context.Context, c *Call) (any, error) {
 	if usesAnthropicFormat(c.R) {
-		return c.getAnthropicModel()
+		return c.getAnthropicModel(ctx)
 	}
-	if name := c.R.PathValue("id"); c.s.Gateway.IsRouterValue(name) {
-		return c.routerValue(name), nil
+	if found, err := c.isRouterValue(ctx, c.R.PathValue("id")); found || err != nil {
+		return c.routerValue(c.R.PathValue("id")), err
 	}
 	m, err := c.s.Gateway.Model(c.Principal, c.R.PathValue("id"))
 	return show(m, err, c.model)

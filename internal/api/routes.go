@@ -181,6 +181,12 @@ func resourceRoutes() []Route {
 		{"DELETE", "/v1/tool_servers/{id}", access.ToolServersWrite, act(deleteToolServer)},
 		{"POST", "/v1/tool_servers/{id}/refresh", access.ToolServersWrite, refreshToolServer},
 
+		{"POST", "/v1/routes", access.RoutesWrite, act(createModelRoute)},
+		{"GET", "/v1/routes", access.RoutesRead, read(listModelRoutes)},
+		{"GET", "/v1/routes/{id}", access.RoutesRead, read(getModelRoute)},
+		{"PATCH", "/v1/routes/{id}", access.RoutesWrite, act(updateModelRoute)},
+		{"DELETE", "/v1/routes/{id}", access.RoutesWrite, act(deleteModelRoute)},
+
 		{"GET", "/v1/audit", access.AuditRead, listAudit},
 		{"GET", "/v1/audit/{id}", access.AuditRead, read(getAudit)},
 		{"GET", "/v1/audit/actions", access.AuditRead, read(listActions)},
@@ -208,6 +214,7 @@ var pathIDs = map[string]web.PathID{
 	"/v1/events":         {Prefix: ids.Event, Kind: "event"},
 	"/v1/audit":          {Prefix: ids.Request, Kind: "request"},
 	"/v1/tool_servers":   {Prefix: ids.ToolServer, Kind: "tool server"},
+	"/v1/routes":         {Prefix: ids.Route, Kind: "route"},
 
 	"/v1/voice/transcriptions": {Prefix: media.Transcript.Prefix(), Kind: media.Transcript.Noun()},
 }

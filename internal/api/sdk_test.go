@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "rewrite sdk/openapi.json")
 // which are here because they are jobs.
 var sdkPaths = []string{
 	"/v1/agents/runs", "/v1/audit", "/v1/billing", "/v1/deliveries", "/v1/events", "/v1/images/batches", "/v1/keys", "/v1/projects",
-	"/v1/replays", "/v1/scoped_tokens", "/v1/tool_servers", "/v1/usage", "/v1/videos", "/v1/voice/renders", "/v1/voice/transcriptions", "/v1/webhooks",
+	"/v1/replays", "/v1/routes", "/v1/scoped_tokens", "/v1/tool_servers", "/v1/usage", "/v1/videos", "/v1/voice/renders", "/v1/voice/transcriptions", "/v1/webhooks",
 }
 
 // TestSDKDocumentIsCurrent fails if the SDKs were generated from an older document. `make sdk` updates both.

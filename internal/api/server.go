@@ -30,6 +30,7 @@ import (
 	"turnpike/internal/leaks"
 	"turnpike/internal/limits"
 	"turnpike/internal/media"
+	"turnpike/internal/modelroutes"
 	"turnpike/internal/operators"
 	"turnpike/internal/tunnel"
 	"turnpike/internal/web"
@@ -54,6 +55,7 @@ type Deps struct {
 	Media       *media.Service
 	Agents      *agents.Service
 	ToolServers *toolservers.Service
+	Routes      *modelroutes.Service
 	Leaks       *leaks.Service
 	Idempotency *idempotency.Store
 

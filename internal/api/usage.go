@@ -23,6 +23,7 @@ type usageObject struct {
 	Errors           int64         `json:"errors"`
 	InputTokens      int64         `json:"input_tokens"`
 	OutputTokens     int64         `json:"output_tokens"`
+	CachedTokens     int64         `json:"cached_tokens"`
 	Credits          credits.Micro `json:"credits"`
 	SimulatedCredits credits.Micro `json:"simulated_credits"`
 }
@@ -94,7 +95,7 @@ func usageFault(err error) error {
 }
 
 func newUsageObject(x *spend.Usage, groups []string) *usageObject {
-	o := &usageObject{Start: x.Start.Unix(), Requests: x.Requests, Errors: x.Errors, InputTokens: x.InputTokens, OutputTokens: x.OutputTokens,
+	o := &usageObject{Start: x.Start.Unix(), Requests: x.Requests, Errors: x.Errors, InputTokens: x.InputTokens, OutputTokens: x.OutputTokens, CachedTokens: x.CachedTokens,
 		Credits: x.Credits, SimulatedCredits: x.SimulatedCredits}
 	for _, g := range groups {
 		switch g {

@@ -32,6 +32,7 @@ import (
 	"turnpike/internal/limits"
 	"turnpike/internal/mail"
 	"turnpike/internal/media"
+	"turnpike/internal/modelroutes"
 	"turnpike/internal/nodes"
 	"turnpike/internal/operators"
 	"turnpike/internal/people"
@@ -73,6 +74,7 @@ type components struct {
 	batches       *batches.Service
 	agents        *agents.Service
 	toolServers   *toolservers.Service
+	routes        *modelroutes.Service
 	leaks         *leaks.Service
 	certificates  *certificates.Manager // nil without ACME
 	definitions   operators.Definitions
@@ -190,8 +192,10 @@ func (i *instance) buildEngines(ctx context.Context) (err error) {
 		return err
 	}
 	d, ring := i.store.DB, i.store.Ring
+	i.routes = &modelroutes.Service{DB: d, Now: i.now, IsTaken: func(name string) bool { return i.gateway.HasRoute(name) }}
+	routes := modelroutes.NewDirectory(i.routes)
 	i.gateway = gateway.New(gateway.Options{Simulator: simulator.New(simulator.Options{}), Leases: i.leases, Budgets: i.directory.Budgets, Limiter: i.limiter,
-		Now: i.now, Observe: i.telemetry.observe}, i.settings.Load().gateway)
+		WorkspaceRoute: routes.Find, RouteNames: routes.Names, Now: i.now, Observe: i.telemetry.observe}, i.settings.Load().gateway)
 
 	m := i.cfg.Media
 	i.media = media.New(media.Options{DB: d, Files: i.files, Gateway: i.gateway, Settler: i.settler, Publisher: i.events, Node: i.node.ID,
@@ -230,13 +234,13 @@ func (i *instance) renderBatchError(e batches.Endpoint, f *fault.Error, requestI
 func (i *instance) buildHandler(context.Context) error {
 	d := i.store.DB
 	pages, err := dashboard.New(dashboard.Options{DB: d, Ring: i.store.Ring, People: i.people, Keys: i.keys, Tokens: i.tokens, Webhooks: i.hooks, Media: i.media,
-		Agents: i.agents, ToolServers: i.toolServers, Leaks: i.leaks, Files: i.files, APIFiles: i.apiFiles, Batches: i.batches, Outbox: i.outbox, PublicURL: i.URL(), ListenURL: i.ListenURL(), Now: i.now,
+		Agents: i.agents, ToolServers: i.toolServers, Routes: i.routes, Gateway: i.gateway, Leaks: i.leaks, Files: i.files, APIFiles: i.apiFiles, Batches: i.batches, Outbox: i.outbox, PublicURL: i.URL(), ListenURL: i.ListenURL(), Now: i.now,
 		SignIn: func() *dashboard.SignInProvider { return i.settings.Load().signIn }, TrustedProxies: i.trustedProxies, Facts: i.facts})
 	if err != nil {
 		return err
 	}
 	i.api = api.New(api.Deps{DB: d, Auth: i.auth, Keys: i.keys, Tokens: i.tokens, Projects: i.directory, Log: i.log, Refused: i.refused, Throttled: i.throttled,
-		Limiter: i.limiter, Webhooks: i.hooks, Tunnels: i.tunnels, Files: i.files, Media: i.media, Agents: i.agents, ToolServers: i.toolServers, Leaks: i.leaks, Gateway: i.gateway,
+		Limiter: i.limiter, Webhooks: i.hooks, Tunnels: i.tunnels, Files: i.files, Media: i.media, Agents: i.agents, ToolServers: i.toolServers, Routes: i.routes, Leaks: i.leaks, Gateway: i.gateway,
 		Idempotency: i.idempotency, Conversations: i.conversations, Background: i.background, APIFiles: i.apiFiles, Batches: i.batches, Now: i.now, PublicURL: i.URL(), Version: i.version,
 		Operators: operators.Credentials{Ring: i.store.Ring, Now: i.now}, Definitions: i.manager()}, i.settings.Load().api)
 	public, err := url.Parse(i.URL())

@@ -8,8 +8,10 @@ import (
 	"turnpike/internal/config"
 	"turnpike/internal/gateway"
 	"turnpike/internal/limits"
+	"turnpike/internal/modelroutes"
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/anthropic"
+	"turnpike/internal/providers/credentials"
 	"turnpike/internal/providers/espeak"
 	"turnpike/internal/providers/gemini"
 	"turnpike/internal/providers/openai"
@@ -93,26 +95,44 @@ func upstreams(cfg config.Config, clients []providerClient) []gateway.Upstream {
 	return list
 }
 
-func upstream(p config.Provider, client *wire.Client) providers.Provider {
-	base, key := string(p.BaseURL), string(p.APIKey)
+// Credential returns what authenticates requests to a provider.
+func Credential(p config.Provider) providers.Credential {
+	set := openai.SetKey(p.APIVersion)
 	switch p.Type {
 	case config.Anthropic:
-		return anthropic.New(anthropic.Options{Name: p.Name, BaseURL: base, Key: key, Client: client})
+		set = anthropic.SetKey
 	case config.Gemini:
-		return gemini.New(gemini.Options{Name: p.Name, BaseURL: base, Key: key, Client: client})
+		set = gemini.SetKey
+	}
+	switch {
+	case p.APIKeyFile != "":
+		return credentials.NewRefreshing(set, credentials.File(p.APIKeyFile))
+	case len(p.APIKeyCommand) > 0:
+		return credentials.NewRefreshing(set, credentials.Command(p.APIKeyCommand))
+	}
+	return providers.StaticKey{Key: string(p.APIKey), Set: set}
+}
+
+func upstream(p config.Provider, client *wire.Client) providers.Provider {
+	base, credential := string(p.BaseURL), Credential(p)
+	switch p.Type {
+	case config.Anthropic:
+		return anthropic.New(anthropic.Options{Name: p.Name, BaseURL: base, Credential: credential, Client: client})
+	case config.Gemini:
+		return gemini.New(gemini.Options{Name: p.Name, BaseURL: base, Credential: credential, Client: client})
 	}
 	headers := make(map[string]string, len(p.Headers))
 	for name, value := range p.Headers {
 		headers[name] = string(value)
 	}
-	return openai.New(openai.Options{Name: p.Name, BaseURL: base, Key: key, Headers: headers, APIVersion: p.APIVersion,
+	return openai.New(openai.Options{Name: p.Name, BaseURL: base, Credential: credential, Headers: headers, APIVersion: p.APIVersion,
 		MaxTokensOnly: p.OldLimitField, NoStreamOptions: p.NoStreamOptions, HasResponses: p.HasResponses(), Client: client})
 }
 
 func routes(cfg config.Config) []gateway.Route {
 	list := make([]gateway.Route, len(cfg.Routes))
 	for i, r := range cfg.Routes {
-		list[i] = gateway.Route{Name: r.Name, Models: r.Models}
+		list[i] = gateway.Route{Name: r.Name, Spec: modelroutes.Spec{Models: r.Models, Strategy: modelroutes.Strategy(r.Strategy), Weights: r.Weights, Timeout: r.Timeout}}
 	}
 	return list
 }

@@ -131,6 +131,9 @@ func probe(ctx context.Context, p config.Provider) (state string, err error) {
 	if err != nil {
 		return "", errors.New("invalid base_url")
 	}
+	if err := app.Credential(p).Authenticate(req, nil); err != nil {
+		return "", fmt.Errorf("no key: %w", err)
+	}
 	// A redirect could send the key to another server.
 	client := &http.Client{Transport: safehttp.WithoutUpgrades(nil), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req)
@@ -148,12 +151,12 @@ func probe(ctx context.Context, p config.Provider) (state string, err error) {
 
 func interpretStatus(p config.Provider, status int) (state string, err error) {
 	switch {
-	case status >= 200 && status < 300 && p.APIKey == "":
+	case status >= 200 && status < 300 && !p.HasKey():
 		return "it responds without a key", nil
 	case status >= 200 && status < 300:
 		return "it accepts the key", nil
 	case status == http.StatusUnauthorized, p.Type == config.Gemini && status == http.StatusBadRequest: // Gemini's status for a wrong key
-		return "", fmt.Errorf("it rejects the key (%d); check api_key or its variable", status)
+		return "", fmt.Errorf("it rejects the key (%d); check api_key, or where it comes from", status)
 	case status == http.StatusForbidden:
 		return "", fmt.Errorf("it rejects the key (%d); a restricted key needs the permission to list models", status)
 	case status == http.StatusNotFound, status == http.StatusMethodNotAllowed:
@@ -175,21 +178,13 @@ func probeRequest(ctx context.Context, p config.Provider) (*http.Request, error)
 		return nil, err
 	}
 	req.Header.Set("User-Agent", "turnpike/"+version)
-	header, value := "Authorization", "Bearer "+string(p.APIKey)
 	switch {
 	case p.Type == config.Anthropic:
 		req.Header.Set("Anthropic-Version", "2023-06-01")
-		header, value = "X-Api-Key", string(p.APIKey)
-	case p.Type == config.Gemini:
-		header, value = "X-Goog-Api-Key", string(p.APIKey)
 	case p.APIVersion != "":
 		query := req.URL.Query()
 		query.Set("api-version", p.APIVersion)
 		req.URL.RawQuery = query.Encode()
-		header, value = "Api-Key", string(p.APIKey)
-	}
-	if p.APIKey != "" {
-		req.Header.Set(header, value)
 	}
 	for name, value := range p.Headers {
 		req.Header.Set(name, string(value))

@@ -55,7 +55,7 @@ func TestDoctorChecksTheKeyOfEachProvider(t *testing.T) {
 		fails               bool
 	}{
 		"openai":            {"/v1/models", "Authorization", "Bearer " + doctorKey, "{name: openai, type: openai, base_url: '%s/v1', api_key: " + doctorKey + "}", "openai (openai) at %s/v1, from file f:1: 117 models with a price, 14 without, it accepts the key", false},
-		"openai, wrong key": {"/v1/models", "Authorization", "Bearer other", "{name: openai, type: openai, base_url: '%s/v1', api_key: " + doctorKey + "}", "it rejects the key (401); check api_key or its variable", true},
+		"openai, wrong key": {"/v1/models", "Authorization", "Bearer other", "{name: openai, type: openai, base_url: '%s/v1', api_key: " + doctorKey + "}", "it rejects the key (401); check api_key, or where it comes from", true},
 		"azure":             {"/openai/models?api-version=2024-10-21", "Api-Key", doctorKey, "{name: azure, type: openai, catalog: openai, base_url: '%s/openai', api_version: 2024-10-21, api_key: " + doctorKey + "}", "it accepts the key", false},
 		"own header":        {"/v1/models", "X-Team", doctorKey, "{name: a, type: openai, base_url: '%s/v1', headers: {x-team: " + doctorKey + "}, local: true}", "any model, it responds without a key", false},
 		"anthropic":         {"/v1/models", "X-Api-Key", doctorKey, "{name: a, type: anthropic, base_url: '%s', api_key: " + doctorKey + "}", "24 models with a price, 0 without, it accepts the key", false},

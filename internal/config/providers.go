@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Provider is a model provider, or a server with a compatible API.
@@ -16,8 +17,10 @@ type Provider struct {
 	Type            string            `key:"type"` // the protocol: openai, anthropic or gemini
 	BaseURL         Address           `key:"base_url"`
 	APIKey          Secret            `key:"api_key"`
-	APIKeyEnv       string            `key:"api_key_env"` // the variable that has APIKey, if any
-	APIVersion      string            `key:"api_version"` // for Azure's dated API
+	APIKeyEnv       string            `key:"api_key_env"`     // the variable that has APIKey, if any
+	APIKeyFile      string            `key:"api_key_file"`    // read again while the server runs
+	APIKeyCommand   []string          `key:"api_key_command"` // prints the key
+	APIVersion      string            `key:"api_version"`     // for Azure's dated API
 	Headers         map[string]Secret `key:"headers"`
 	Catalog         string            `key:"catalog"` // the provider in the model table; empty derives it from name or type
 	Local           bool              `key:"local"`   // free unless priced
@@ -67,10 +70,13 @@ type ToolPrices struct {
 	ImageGeneration  Decimal `key:"image_generation"`
 }
 
-// Route is an ordered list of models behind one name, route/NAME.
+// Route is a list of models behind one name, route/NAME.
 type Route struct {
-	Name   string   `key:"name"`
-	Models []string `key:"models"`
+	Name     string        `key:"name"`
+	Models   []string      `key:"models"`
+	Strategy string        `key:"strategy"` // one of routeStrategies; empty is order
+	Weights  []int         `key:"weights"`  // of the models
+	Timeout  time.Duration `key:"timeout"`  // of each attempt; 0 for none
 }
 
 // Types of providers. Each has a default address.
@@ -102,6 +108,11 @@ func (p Provider) Vendor() string {
 		return OpenAI
 	}
 	return ""
+}
+
+// HasKey reports whether requests to the provider are authenticated with a key.
+func (p Provider) HasKey() bool {
+	return p.APIKey != "" || p.APIKeyFile != "" || len(p.APIKeyCommand) > 0
 }
 
 // HasResponses reports whether a provider gets requests in the format of the Responses API.

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 const providersFile = `
@@ -235,6 +236,11 @@ func TestProvidersAreValidated(t *testing.T) {
 		"key in Unicode":       {func(p *Provider) { p.APIKey = "ключ" }, "providers[0].api_key: "},
 		"key as its variable":  {func(p *Provider) { p.APIKey, p.APIKeyEnv = "", "sk-"+sentinel }, "providers[0].api_key_env: is not the name of an environment variable"},
 		"variable not set":     {func(p *Provider) { p.APIKey, p.APIKeyEnv = "", "HOUSE_KEY" }, "providers[0].api_key_env: names the environment variable HOUSE_KEY, which is empty or not set"},
+		"key in a file":        {func(p *Provider) { *p = vendor(OpenAI); p.APIKeyFile = "/run/secrets/key" }, ""},
+		"key of a command":     {func(p *Provider) { *p = vendor(OpenAI); p.APIKeyCommand = []string{"gcloud", "auth"} }, ""},
+		"key and its file":     {func(p *Provider) { p.APIKeyFile = "/key" }, "providers[0].api_key_file: is set beside api_key; expected one of the two"},
+		"file and command":     {func(p *Provider) { p.APIKey, p.APIKeyFile, p.APIKeyCommand = "", "/key", []string{"x"} }, "providers[0].api_key_command: is set beside api_key_file"},
+		"empty program":        {func(p *Provider) { p.APIKey, p.APIKeyCommand = "", []string{""} }, "providers[0].api_key_command: begins with an empty word"},
 		"openai without key":   {func(p *Provider) { *p = vendor(OpenAI) }, "providers[0].api_key: is missing"},
 		"openai, own header":   {func(p *Provider) { *p = vendor(OpenAI); p.Headers = map[string]Secret{"authorization": "x"} }, ""},
 		"anthropic, no key":    {func(p *Provider) { *p = vendor(Anthropic) }, "providers[0].api_key: is missing"},
@@ -295,16 +301,22 @@ func TestRoutesAreValidated(t *testing.T) {
 		routes []Route
 		want   string
 	}{
-		"good":        {[]Route{{"a", []string{"m"}}, {"b", []string{"m", "n"}}}, ""},
-		"longest":     {[]Route{{strings.Repeat("a", 64), []string{"m"}}}, ""},
-		"no name":     {[]Route{{"", []string{"m"}}}, "routes[0].name: is missing or not a name; expected 1 to 64"},
-		"bad name":    {[]Route{{"a/b", []string{"m"}}}, "routes[0].name: "},
-		"too long":    {[]Route{{strings.Repeat("a", 65), []string{"m"}}}, "routes[0].name: "},
-		"two":         {[]Route{{"a", []string{"m"}}, {"a", []string{"m"}}}, "routes[1].name: is that of routes[0] too"},
-		"no models":   {[]Route{{"a", nil}}, "routes[0].models: is missing or empty"},
-		"empty model": {[]Route{{"a", []string{""}}}, "routes[0].models: has an entry that is not a model"},
-		"twice":       {[]Route{{"a", []string{"m", "m"}}}, "routes[0].models: has m twice"},
-		"nested":      {[]Route{{"a", []string{"route/b"}}}, "routes[0].models: has an entry of the router"},
+		"good":        {[]Route{{Name: "a", Models: []string{"m"}}, {Name: "b", Models: []string{"m", "n"}}}, ""},
+		"longest":     {[]Route{{Name: strings.Repeat("a", 64), Models: []string{"m"}}}, ""},
+		"no name":     {[]Route{{Name: "", Models: []string{"m"}}}, "routes[0].name: is missing or not a name; expected 1 to 64"},
+		"bad name":    {[]Route{{Name: "a/b", Models: []string{"m"}}}, "routes[0].name: "},
+		"too long":    {[]Route{{Name: strings.Repeat("a", 65), Models: []string{"m"}}}, "routes[0].name: "},
+		"two":         {[]Route{{Name: "a", Models: []string{"m"}}, {Name: "a", Models: []string{"m"}}}, "routes[1].name: is that of routes[0] too"},
+		"no models":   {[]Route{{Name: "a", Models: nil}}, "routes[0].models: is missing or empty"},
+		"empty model": {[]Route{{Name: "a", Models: []string{""}}}, "routes[0].models: has an entry that is not a model"},
+		"twice":       {[]Route{{Name: "a", Models: []string{"m", "m"}}}, "routes[0].models: has m twice"},
+		"nested":      {[]Route{{Name: "a", Models: []string{"route/b"}}}, "routes[0].models: has an entry of the router"},
+		"strategy":    {[]Route{{Name: "a", Models: []string{"m", "n"}, Strategy: "price", Weights: []int{3, 1}, Timeout: time.Minute}}, ""},
+		"no strategy": {[]Route{{Name: "a", Models: []string{"m"}, Strategy: "best"}}, "routes[0].strategy: is not one of order, weight, latency, price"},
+		"few weights": {[]Route{{Name: "a", Models: []string{"m", "n"}, Strategy: "weight", Weights: []int{3}}}, "routes[0].weights: has 1 entries for 2 models; expected one for each"},
+		"weight of 0": {[]Route{{Name: "a", Models: []string{"m"}, Strategy: "weight", Weights: []int{0}}}, "routes[0].weights: 0 is out of range; expected 1 to 1000"},
+		"idle weight": {[]Route{{Name: "a", Models: []string{"m"}, Weights: []int{1}}}, "routes[0].weights: have no effect on the strategy order"},
+		"short time":  {[]Route{{Name: "a", Models: []string{"m"}, Timeout: time.Millisecond}}, "routes[0].timeout: 1ms is out of range; expected 100ms to 1h0m0s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 var (
@@ -75,6 +76,10 @@ func (p Provider) checkAddress(f *faults) {
 }
 
 func (p Provider) checkKey(f *faults) {
+	if len(p.APIKeyCommand) > 0 {
+		f.addIf(p.APIKeyCommand[0] == "", "api_key_command", "begins with an empty word; expected a program and its arguments, such as [gcloud, auth, print-access-token]")
+	}
+	p.checkKeySources(f)
 	names := slices.Collect(maps.Keys(p.Headers))
 	authorized := slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(name, "Authorization") })
 	switch {
@@ -86,8 +91,22 @@ func (p Provider) checkKey(f *faults) {
 		f.add("api_key_env", "is not the name of an environment variable; the key itself belongs into api_key")
 	case p.APIKeyEnv != "" && p.APIKey == "":
 		f.add("api_key_env", "names the environment variable %s, which is empty or not set", p.APIKeyEnv)
-	case p.APIKey == "" && !p.Local && !authorized && p.BaseURL == vendorAddress[p.Type]:
+	case !p.HasKey() && !p.Local && !authorized && p.BaseURL == vendorAddress[p.Type]:
 		f.add("api_key", "is missing; expected the provider's key, or the name of its environment variable in api_key_env")
+	}
+}
+
+// checkKeySources rejects a second source of the key. api_key_env has set api_key already.
+func (p Provider) checkKeySources(f *faults) {
+	first := ""
+	for _, source := range []struct {
+		name string
+		set  bool
+	}{{"api_key", p.APIKey != ""}, {"api_key_file", p.APIKeyFile != ""}, {"api_key_command", len(p.APIKeyCommand) > 0}} {
+		f.addIf(source.set && first != "", source.name, "is set beside %s; expected one of the two", first)
+		if source.set {
+			first = source.name
+		}
 	}
 }
 
@@ -155,6 +174,24 @@ func (p *ModelPrice) check(f *faults, key, kind string) {
 	f.addIf(p.Output == "" && !slices.Contains([]string{"embedding", "moderation", "rerank"}, kind), key+".output", expected)
 }
 
+// routeStrategies are how a route orders its models.
+var routeStrategies = []string{"order", "weight", "latency", "price"}
+
+const (
+	minRouteTimeout = 100 * time.Millisecond
+	maxRouteTimeout = time.Hour
+)
+
+func (r Route) checkStrategy(f *faults) {
+	f.addIf(r.Strategy != "" && !slices.Contains(routeStrategies, r.Strategy), "strategy", "is not one of %s", strings.Join(routeStrategies, ", "))
+	f.addIf(len(r.Weights) > 0 && (r.Strategy == "" || r.Strategy == "order"), "weights", "have no effect on the strategy order; set strategy to weight, latency or price")
+	f.addIf(len(r.Weights) > 0 && len(r.Weights) != len(r.Models), "weights", "has %d entries for %d models; expected one for each", len(r.Weights), len(r.Models))
+	for _, w := range r.Weights {
+		f.addIf(w < 1 || w > 1000, "weights", "%d is out of range; expected 1 to 1000", w)
+	}
+	f.addIf(r.Timeout != 0 && (r.Timeout < minRouteTimeout || r.Timeout > maxRouteTimeout), "timeout", "%s is out of range; expected %s to %s", r.Timeout, minRouteTimeout, maxRouteTimeout)
+}
+
 func routeProblems(routes []Route) Problems {
 	var all Problems
 	for i, r := range routes {
@@ -162,6 +199,7 @@ func routeProblems(routes []Route) Problems {
 		first := slices.IndexFunc(routes, func(other Route) bool { return other.Name == r.Name })
 		f.addIf(first < i && r.Name != "", "name", "is that of routes[%d] too; expected another one", first)
 		f.addIf(!routeName.MatchString(r.Name), "name", "is missing or not a name; expected 1 to 64 of a-z, 0-9 and -")
+		r.checkStrategy(f)
 		f.addIf(len(r.Models) == 0, "models", "is missing or empty; expected the models to try, in their order")
 		for j, m := range r.Models {
 			switch {

@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v3"
@@ -90,6 +91,8 @@ func describe(v reflect.Value) any {
 	case Secret:
 		return value.String()
 	case Address:
+		return value.String()
+	case time.Duration:
 		return value.String()
 	}
 	switch v.Kind() {

@@ -82,7 +82,7 @@ func setText(target any, text string) error {
 
 func isList(target any) bool {
 	switch target.(type) {
-	case *[]string, *[]netip.Prefix, *[]time.Duration:
+	case *[]string, *[]int, *[]netip.Prefix, *[]time.Duration:
 		return true
 	}
 	return false
@@ -139,6 +139,11 @@ func setList(target any, items []string) error {
 	switch v := target.(type) {
 	case *[]string:
 		*v = items
+	case *[]int:
+		return parseList(v, items, func(text string) (n int, err error) {
+			err = setScalar(&n, text)
+			return n, err
+		})
 	case *[]netip.Prefix:
 		return parseList(v, items, parsePrefix)
 	case *[]time.Duration:

@@ -25,10 +25,12 @@ import (
 	"turnpike/internal/clientip"
 	"turnpike/internal/db"
 	"turnpike/internal/files"
+	"turnpike/internal/gateway"
 	"turnpike/internal/keyring"
 	"turnpike/internal/leaks"
 	"turnpike/internal/mail"
 	"turnpike/internal/media"
+	"turnpike/internal/modelroutes"
 	"turnpike/internal/people"
 	"turnpike/internal/webhooks"
 )
@@ -47,6 +49,8 @@ type Options struct {
 	Media       *media.Service
 	Agents      *agents.Service
 	ToolServers *toolservers.Service
+	Routes      *modelroutes.Service
+	Gateway     *gateway.Gateway
 	Leaks       *leaks.Service
 	Files       *files.Store
 	APIFiles    *apifiles.Store

@@ -12,6 +12,7 @@ var menu = []menuItem{
 	{"Home", "", ""},
 	{"API keys", "keys", access.KeysRead},
 	{"Projects", "projects", access.ProjectsRead},
+	{"Routes", "routes", access.RoutesRead},
 	{"Usage", "usage", access.UsageRead},
 	{"Requests", "requests", access.AuditRead},
 	{"Webhooks", "webhooks", access.WebhooksRead},

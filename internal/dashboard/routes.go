@@ -66,6 +66,7 @@ var pathIDs = map[string]web.PathID{
 	"team/members":                {Prefix: ids.User, Kind: "member"},
 	"approvals":                   {Prefix: ids.Approval, Kind: "approval"},
 	"tools":                       {Prefix: ids.ToolServer, Kind: "tool server"},
+	"routes":                      {Prefix: ids.Route, Kind: "route"},
 	"webhooks":                    {Prefix: ids.Endpoint, Kind: "webhook endpoint"},
 	"webhooks/{endpoint}/replays": {Prefix: ids.Replay, Kind: "replay"},
 }
@@ -75,6 +76,7 @@ var pathIDs = map[string]web.PathID{
 func Routes() []Route {
 	keyPage, endpointPage, runPage := load((*request).key, showKey), load((*request).endpoint, showEndpoint), load((*request).run, showRun)
 	toolServerPage := load((*request).toolServer, showToolServer)
+	modelRoutePage := load((*request).modelRoute, showModelRoute)
 	passkey := (*request).relyingParty
 	public := []Route{
 		{Path: "static/{file}", page: staticFile},
@@ -132,6 +134,12 @@ func Routes() []Route {
 		{Path: "projects/{id}", Scope: access.ProjectsWrite, action: updateProject, formPage: projectPage},
 		{Path: "projects/{id}/archive", Scope: access.ProjectsWrite, action: archiveProject, formPage: projectPage},
 		{Path: "projects/{id}/restore", Scope: access.ProjectsWrite, action: restoreProject, formPage: projectPage},
+
+		{Path: "routes", Scope: access.RoutesRead, page: modelRoutesPage},
+		{Path: "routes", Scope: access.RoutesWrite, action: createModelRoute, formPage: modelRoutesPage},
+		{Path: "routes/{id}", Scope: access.RoutesRead, page: modelRoutePage},
+		{Path: "routes/{id}", Scope: access.RoutesWrite, action: updateModelRoute, formPage: modelRoutePage},
+		{Path: "routes/{id}/delete", Scope: access.RoutesWrite, action: deleteModelRoute, formPage: modelRoutePage},
 
 		// Usage, requests, the admin log, billing.
 		{Path: "usage", Scope: access.UsageRead, page: usagePage},

@@ -46,6 +46,7 @@ func usageMetrics(env accounts.Environment) []usageMetric {
 		{"errors", "Errors", func(u spend.Usage) float64 { return float64(u.Errors) }},
 		{"input_tokens", "Input tokens", func(u spend.Usage) float64 { return float64(u.InputTokens) }},
 		{"output_tokens", "Output tokens", func(u spend.Usage) float64 { return float64(u.OutputTokens) }},
+		{"cached_tokens", "Cached tokens", func(u spend.Usage) float64 { return float64(u.CachedTokens) }},
 	}
 	if env == accounts.Live {
 		return append(list, usageMetric{"credits", "Credits", func(u spend.Usage) float64 { return u.Credits.Float() }})
@@ -475,7 +476,7 @@ func usageHeader(group string) []string {
 	default:
 		header = append(header, group)
 	}
-	return append(header, "requests", "errors", "input_tokens", "output_tokens", "credits", "simulated_credits")
+	return append(header, "requests", "errors", "input_tokens", "output_tokens", "cached_tokens", "credits", "simulated_credits")
 }
 
 func usageCells(group string, u spend.Usage, names map[string]string) []string {
@@ -487,7 +488,7 @@ func usageCells(group string, u spend.Usage, names map[string]string) []string {
 	default:
 		row = append(row, groupID(u, group))
 	}
-	for _, n := range []int64{u.Requests, u.Errors, u.InputTokens, u.OutputTokens} {
+	for _, n := range []int64{u.Requests, u.Errors, u.InputTokens, u.OutputTokens, u.CachedTokens} {
 		row = append(row, strconv.FormatInt(n, 10))
 	}
 	return append(row, u.Credits.String(), u.SimulatedCredits.String())

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"turnpike/internal/audit"
@@ -103,7 +104,9 @@ func (g *snapshot) attempt(ctx context.Context, a *activeCall, targets []target,
 		if f.Kind == providers.KindLocal { // calling another provider would fail as well
 			return nil, upstreamFault(err)
 		}
-		t.health.recordFailure(f, g.Now())
+		if !exceedsOwnTimeout(t, f) {
+			t.health.recordFailure(f, g.Now())
+		}
 		switch {
 		case i+1 < len(targets):
 			i++
@@ -125,25 +128,89 @@ func (g *snapshot) attempt(ctx context.Context, a *activeCall, targets []target,
 func (g *snapshot) sendAttempt(ctx context.Context, a *activeCall, send sendFunc) (*providers.Response, error) {
 	t, output := a.target, outputLimitFor(a.target, a.request, a.maxOutput)
 	if !a.request.stream {
-		return send(ctx, t, output)
+		if t.timeout() == 0 {
+			return send(ctx, t, output)
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		timer := startRouteTimer(t, cancel)
+		resp, err := send(ctx, t, output)
+		if err = timer.stop(err); err != nil || resp.Content == nil {
+			cancel() // otherwise a file is still arriving
+		}
+		return resp, err
 	}
 	ctx, watch := watchClient(ctx, g.usageTimeout)
+	timer := startRouteTimer(t, watch.cancel)
 	resp, err := send(ctx, t, output)
 	if err != nil || resp.Stream == nil {
 		watch.stop()
-		return resp, err
+		return resp, timer.stop(err)
 	}
 	s := &startedStream{Stream: resp.Stream, watch: watch, hasFirst: true}
 	s.first, err = resp.Stream.Next()
 	if err == io.EOF {
 		err = &providers.Failure{Kind: providers.KindCut, Err: errors.New("stream ended before its first chunk")}
 	}
-	if err != nil {
+	if err = timer.stop(err); err != nil {
 		_ = s.Close()
 		return nil, err
 	}
 	resp.Stream = s
 	return resp, nil
+}
+
+// routeTimer ends an attempt that takes longer than its route allows.
+type routeTimer struct {
+	timer   *time.Timer
+	after   time.Duration
+	expired atomic.Bool
+}
+
+// timeout returns the timeout of the target's route, or 0.
+func (t target) timeout() time.Duration {
+	if t.route == nil {
+		return 0
+	}
+	return t.route.Timeout
+}
+
+// startRouteTimer returns nil if the route has no timeout.
+func startRouteTimer(t target, cancel context.CancelFunc) *routeTimer {
+	after := t.timeout()
+	if after == 0 {
+		return nil
+	}
+	r := &routeTimer{after: after}
+	r.timer = time.AfterFunc(after, func() {
+		r.expired.Store(true)
+		cancel()
+	})
+	return r
+}
+
+// stop returns the error of an attempt, which is a timeout if the time was up.
+func (t *routeTimer) stop(err error) error {
+	if t == nil {
+		return err
+	}
+	t.timer.Stop()
+	if t.expired.Load() {
+		return &providers.Failure{Kind: providers.KindTimeout, Err: routeTimeoutError{t.after}}
+	}
+	return err
+}
+
+// routeTimeoutError is the cause of a failure by a route's timeout.
+type routeTimeoutError struct{ after time.Duration }
+
+func (e routeTimeoutError) Error() string {
+	return "no response within the route's timeout of " + e.after.String()
+}
+
+// exceedsOwnTimeout reports whether a workspace's own timeout made an attempt fail.
+func exceedsOwnTimeout(t target, f *providers.Failure) bool {
+	var timeout routeTimeoutError
+	return t.route != nil && t.route.Owned && errors.As(f.Err, &timeout)
 }
 
 type startedStream struct {

@@ -28,7 +28,7 @@ type ReservedResponse struct {
 // reserves its maximum cost. The caller makes the call later, with Prepaid.
 func (g *Gateway) ReserveResponse(ctx context.Context, c Call, in *responses.Request) (*ReservedResponse, error) {
 	s := g.current.Load()
-	r, targets, err := s.routeResponse(c, in)
+	r, targets, err := s.routeResponse(ctx, c, in)
 	if err != nil {
 		return nil, err
 	}

@@ -31,12 +31,6 @@ type Gateway struct {
 	current  atomic.Pointer[snapshot]
 }
 
-// Route is an operator's name for a list of models.
-type Route struct {
-	Name   string
-	Models []string
-}
-
 // Rates are the default limits of keys.
 type Rates struct{ Live, Test limits.Limits }
 
@@ -49,7 +43,11 @@ type Options struct {
 	Leases    *spend.LeaseCache
 	Budgets   BudgetsFunc
 	Limiter   *limits.Limiter
-	Now       func() time.Time
+	// WorkspaceRoute finds routes of workspaces; nil if there are none.
+	WorkspaceRoute RouteFunc
+	// RouteNames returns the names of these routes.
+	RouteNames func(ctx context.Context, t accounts.Tenant, project string) ([]string, error)
+	Now        func() time.Time
 	// Observe, if set, is called after each call.
 	Observe func(Observation)
 }
@@ -85,6 +83,8 @@ type Call struct {
 	TransformBody func(body []byte) ([]byte, error)
 	// UseProject, if set, is called after the rate limit check, before credits are reserved.
 	UseProject func(ctx context.Context) error
+	// Session is the client's name of the session that the request belongs to, or empty.
+	Session string
 	// TraceParent is the client's traceparent header, or empty.
 	TraceParent string
 	// BeforeWait, if set, is called before a stream waits for the provider: see providers.ChatRequest.
@@ -123,7 +123,11 @@ func (g *Gateway) Chat(ctx context.Context, c Call) (*Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.session = c.session(r.body)
 	s := g.current.Load()
+	if err := s.findRoutes(ctx, c, r); err != nil {
+		return nil, err
+	}
 	targets, err := s.route(c.Principal.Environment, r.models, catalog.Chat, r)
 	if err != nil {
 		return nil, err

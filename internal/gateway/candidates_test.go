@@ -11,6 +11,7 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/catalog"
 	"turnpike/internal/fault"
+	"turnpike/internal/modelroutes"
 	"turnpike/internal/providers"
 )
 
@@ -44,7 +45,7 @@ func TestAnyModelProviderOnlyGetsUnlistedModels(t *testing.T) {
 func TestCoolingModelIsTriedLast(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t, []providers.Provider{newFake("acme", respond(1, 1))}, tieredSupplier())
-	r.current.Load().routes = map[string][]string{"mine": {"dear", "cheap"}}
+	r.current.Load().routes = map[string]*Route{"mine": {Spec: modelroutes.Spec{Models: []string{"dear", "cheap"}}}}
 	r.current.Load().health.get(modelKey{"acme", "dear"}, time.Now).recordFailure(&providers.Failure{Kind: providers.KindRateLimited, RetryAfter: time.Minute}, time.Now())
 	for _, body := range []string{`{"model":"dear","models":["cheap"]}`, `{"model":"route/mine"}`} {
 		if got, err := r.routedModels(body); err != nil || !slices.Equal(got, []string{"acme/cheap", "acme/dear"}) {

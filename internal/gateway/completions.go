@@ -21,7 +21,11 @@ func (g *Gateway) Completions(ctx context.Context, c Call) (*Response, error) {
 		return nil, err
 	}
 	r.maxInput = maxTextTokens(c.Body, r.needs)
+	r.session = c.session(c.Body)
 	s := g.current.Load()
+	if err := s.findRoutes(ctx, c, r); err != nil {
+		return nil, err
+	}
 	targets, err := s.route(c.Principal.Environment, r.models, catalog.Chat, r)
 	if err != nil {
 		return nil, err

@@ -40,7 +40,11 @@ func (g *Gateway) Messages(ctx context.Context, c Call, o MessageOptions) (*Resp
 	if err := messages.CheckMaxTokens(r.messages.MaxTokens); err != nil {
 		return nil, err
 	}
+	r.session = c.session(c.Body)
 	s := g.current.Load()
+	if err := s.findRoutes(ctx, c, r); err != nil {
+		return nil, err
+	}
 	targets, err := s.route(c.Principal.Environment, r.models, catalog.Chat, r)
 	if err != nil {
 		return nil, err
@@ -62,6 +66,9 @@ func (g *Gateway) CountTokens(ctx context.Context, c Call, o MessageOptions) (*R
 		return nil, err
 	}
 	s := g.current.Load()
+	if err := s.findRoutes(ctx, c, r); err != nil {
+		return nil, err
+	}
 	targets, err := s.route(c.Principal.Environment, r.models, catalog.Chat, r)
 	if err != nil {
 		return nil, err

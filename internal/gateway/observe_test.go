@@ -12,6 +12,7 @@ import (
 
 	"turnpike/internal/audit"
 	"turnpike/internal/catalog"
+	"turnpike/internal/modelroutes"
 	"turnpike/internal/providers"
 )
 
@@ -76,7 +77,7 @@ func TestObservationIsDeferredAfterSlotIsFree(t *testing.T) {
 func TestInventedModelNamesAreNotKnown(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t, []providers.Provider{newFake("acme", respond(1, 1))}, tieredSupplier())
-	r.current.Load().routes = map[string][]string{"mine": {"dear"}}
+	r.current.Load().routes = map[string]*Route{"mine": {Spec: modelroutes.Spec{Models: []string{"dear"}}}}
 	for name, want := range map[string]bool{"auto": true, "auto:slowest": false, "route/mine": true, "route/yours": false, "cheap": true, "gpt-4o-mini": true, "invented": false} {
 		if r.current.Load().isKnownName(name) != want {
 			t.Errorf("isKnownName(%q) = %t", name, !want)

@@ -35,6 +35,8 @@ type request struct {
 	asEvents     bool                            // speech is sent in events
 	hosted       *hostedTools                    // nil if no tool has a price
 	audio        *audioInput                     // of a transcription; nil otherwise
+	session      *session                        // for the choice among providers; nil chooses at random
+	routes       map[string]*Route               // of the workspace, by name; nil if the request names none
 	searches     int64                           // the usual number that a rerank model counts; 0 for other kinds
 }
 

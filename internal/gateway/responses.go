@@ -20,7 +20,7 @@ import (
 // all others as a chat completion.
 func (g *Gateway) Responses(ctx context.Context, c Call, in *responses.Request) (*Response, error) {
 	s := g.current.Load()
-	r, targets, err := s.routeResponse(c, in)
+	r, targets, err := s.routeResponse(ctx, c, in)
 	if err != nil {
 		return nil, err
 	}
@@ -42,11 +42,16 @@ func (g *Gateway) Responses(ctx context.Context, c Call, in *responses.Request) 
 }
 
 // routeResponse reads a request and finds its targets.
-func (g *snapshot) routeResponse(c Call, in *responses.Request) (*request, []target, error) {
+func (g *snapshot) routeResponse(ctx context.Context, c Call, in *responses.Request) (*request, []target, error) {
 	r, err := readResponses(in)
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := g.findRoutes(ctx, c, r); err != nil {
+		return nil, nil, err
+	}
+	r.session = c.session(in.Body())
+	r.session.input = in.Input()
 	targets, err := g.route(c.Principal.Environment, r.models, catalog.Chat, r)
 	if err != nil {
 		return nil, nil, err
@@ -68,7 +73,11 @@ func (g *Gateway) CountResponseTokens(ctx context.Context, c Call, in *responses
 	if err != nil {
 		return 0, err
 	}
-	if _, err := g.current.Load().route(c.Principal.Environment, r.models, catalog.Chat, r); err != nil {
+	s := g.current.Load()
+	if err := s.findRoutes(ctx, c, r); err != nil {
+		return 0, err
+	}
+	if _, err := s.route(c.Principal.Environment, r.models, catalog.Chat, r); err != nil {
 		return 0, err
 	}
 	if err := in.Translate(); err != nil {

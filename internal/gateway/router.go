@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"cmp"
-	"math/rand/v2"
 	"slices"
 	"strings"
 
@@ -10,6 +9,7 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/catalog"
 	"turnpike/internal/fault"
+	"turnpike/internal/modelroutes"
 	"turnpike/internal/providers"
 )
 
@@ -18,6 +18,7 @@ type target struct {
 	offer    *catalog.Offer
 	weight   int
 	health   *health
+	route    *Route // by which the request got here; nil if it names the model
 }
 
 // Model names that the router resolves itself.
@@ -26,14 +27,13 @@ const (
 	AutoCheapest  = "auto:cheapest"
 	AutoFastest   = "auto:fastest"
 	AutoStrongest = "auto:strongest"
-	routePrefix   = "route/"
 )
 
 // RouterValues returns the names that the router accepts in addition to models.
 func (g *Gateway) RouterValues() []string {
 	list := []string{Auto, AutoCheapest, AutoFastest, AutoStrongest}
 	for _, name := range g.current.Load().routeNames {
-		list = append(list, routePrefix+name)
+		list = append(list, modelroutes.Prefix+name)
 	}
 	return list
 }
@@ -47,24 +47,28 @@ func (g *snapshot) route(env accounts.Environment, names []string, kind catalog.
 	}
 	var list, incapable []target
 	unpriced := ""
-	models := g.expandRoutes(names)
-	for _, name := range models {
-		if isAuto(name) {
-			list = appendNew(list, g.auto(env, name, kind, r))
-			continue
-		}
-		var found []target
-		for _, t := range g.targetsFor(env, name, kind) {
-			switch {
-			case !t.offer.Priced && env == accounts.Live: // test calls are free
-				unpriced = name
-			case len(models) > 1 && !t.canServe(r):
-				incapable = appendNew(incapable, []target{t})
-			default:
-				found = append(found, t)
+	steps, models := g.expandRoutes(names, r)
+	for _, s := range steps {
+		byModel := make([][]target, len(s.models))
+		for i, name := range s.models {
+			if isAuto(name) {
+				byModel[i] = g.auto(env, name, kind, r)
+				continue
 			}
+			var found []target
+			for _, t := range g.targetsFor(env, name, kind) {
+				switch {
+				case !t.offer.Priced && env == accounts.Live: // test calls are free
+					unpriced = name
+				case models > 1 && !t.canServe(r):
+					incapable = appendNew(incapable, []target{t})
+				default:
+					found = append(found, t)
+				}
+			}
+			byModel[i] = g.shuffleByWeight(found, r)
 		}
-		list = appendNew(list, g.shuffleByWeight(found))
+		list = appendNew(list, s.order(byModel, r))
 	}
 	now := g.Now()
 	slices.SortStableFunc(list, func(a, b target) int { return cmp.Compare(a.health.rank(now), b.health.rank(now)) })
@@ -86,7 +90,7 @@ func (g *snapshot) route(env accounts.Environment, names []string, kind catalog.
 
 // isKnownName reports whether a name belongs to the router, the catalog or the operator.
 func (g *snapshot) isKnownName(name string) bool {
-	if route, ok := strings.CutPrefix(name, routePrefix); ok {
+	if route, ok := strings.CutPrefix(name, modelroutes.Prefix); ok {
 		return g.routes[route] != nil
 	}
 	if _, ok := g.simulated[name]; ok || isAuto(name) {
@@ -109,21 +113,6 @@ func appendNew(list, more []target) []target {
 
 func isAuto(name string) bool {
 	return name == Auto || name == AutoCheapest || name == AutoFastest || name == AutoStrongest
-}
-
-func (g *snapshot) expandRoutes(names []string) []string {
-	if !slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, routePrefix) }) {
-		return names
-	}
-	var out []string
-	for _, name := range names {
-		if route, ok := strings.CutPrefix(name, routePrefix); ok {
-			out = append(out, g.routes[route]...)
-		} else {
-			out = append(out, name)
-		}
-	}
-	return out
 }
 
 // targetsFor returns the providers that list the model or, if none does, those that accept any name.
@@ -156,7 +145,7 @@ func (g *snapshot) targetsFor(env accounts.Environment, name string, kind catalo
 		if o.Kind != kind && o.Kind != "" || !supportsKind(u.Provider, kind) {
 			continue
 		}
-		t := target{u.Provider, o, u.Weight, g.health.get(modelKey{u.Provider.Name(), name}, g.Now)}
+		t := target{provider: u.Provider, offer: o, weight: u.Weight, health: g.health.get(modelKey{u.Provider.Name(), name}, g.Now)}
 		if o.AnyName {
 			unlisted = append(unlisted, t)
 		} else {
@@ -318,15 +307,15 @@ func ranking(name string, all []target) func(a, b target) int {
 	return func(a, b target) int { return cmp.Compare(distance(a), distance(b)) }
 }
 
-// shuffleByWeight draws a random order of a model's providers by their weights. Targets that
-// cool down come last.
-func (g *snapshot) shuffleByWeight(list []target) []target {
+// shuffleByWeight draws an order of a model's providers by their weights, which is the same for all
+// requests of a session. Targets that cool down come last.
+func (g *snapshot) shuffleByWeight(list []target, r *request) []target {
 	if len(list) < 2 {
 		return list
 	}
 	draws := make(map[*health]float64, len(list))
 	for _, t := range list {
-		draws[t.health] = rand.ExpFloat64() / float64(max(1, t.weight))
+		draws[t.health] = r.session.draw(t.provider.Name(), t.offer.ID) / float64(max(1, t.weight))
 	}
 	now := g.Now()
 	slices.SortStableFunc(list, func(a, b target) int {

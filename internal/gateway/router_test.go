@@ -9,6 +9,7 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/catalog"
 	"turnpike/internal/fault"
+	"turnpike/internal/modelroutes"
 	"turnpike/internal/providers"
 )
 
@@ -43,7 +44,7 @@ func tieredSupplier() catalog.Supplier {
 func TestRouterResolvesNamesAndCapabilities(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t, []providers.Provider{newFake("acme", respond(1, 1))}, tieredSupplier())
-	r.current.Load().routes = map[string][]string{"mine": {"priceless", "dear", "cheap"}, "auto": {"auto:cheapest", "dear"}}
+	r.current.Load().routes = map[string]*Route{"mine": {Spec: modelroutes.Spec{Models: []string{"priceless", "dear", "cheap"}}}, "auto": {Spec: modelroutes.Spec{Models: []string{"auto:cheapest", "dear"}}}}
 	const (
 		image = `,"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://x/y.png"}}]}]`
 		sound = `,"messages":[{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"AAAA","format":"wav"}}]}]`

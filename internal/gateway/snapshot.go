@@ -33,7 +33,7 @@ type Upstream struct {
 type snapshot struct {
 	*Gateway
 	Settings
-	routes     map[string][]string
+	routes     map[string]*Route
 	routeNames []string
 	health     healthTable
 	simulated  map[string]target         // by model ID
@@ -43,9 +43,9 @@ type snapshot struct {
 // Apply replaces the settings for requests that begin from now on. A provider that is the same
 // object as before keeps the health of its models.
 func (g *Gateway) Apply(settings Settings) {
-	s := &snapshot{Gateway: g, Settings: settings, routes: map[string][]string{}, simulated: map[string]target{}, candidates: map[candidateKey][]target{}}
+	s := &snapshot{Gateway: g, Settings: settings, routes: map[string]*Route{}, simulated: map[string]target{}, candidates: map[candidateKey][]target{}}
 	for _, r := range settings.Routes {
-		s.routes[r.Name] = r.Models
+		s.routes[r.Name] = &r
 		s.routeNames = append(s.routeNames, r.Name)
 	}
 	slices.Sort(s.routeNames)

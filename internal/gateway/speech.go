@@ -131,6 +131,9 @@ func (g *Gateway) Speech(ctx context.Context, c Call) (*Response, error) {
 		return nil, err
 	}
 	s := g.current.Load()
+	if err := s.findRoutes(ctx, c, r); err != nil {
+		return nil, err
+	}
 	targets, err := s.route(c.Principal.Environment, r.models, catalog.Speech, r)
 	if err != nil {
 		return nil, err

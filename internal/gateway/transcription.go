@@ -155,6 +155,9 @@ func (g *Gateway) Transcribe(ctx context.Context, c Call, in *TranscriptionForm)
 	r := &request{operation: "transcription", models: p.Models, stream: p.Stream, maxInput: p.MaxUnits.Input, maxUnits: p.MaxUnits,
 		audio: &audioInput{p.Milliseconds}}
 	s := g.current.Load()
+	if err := s.findRoutes(ctx, c, r); err != nil {
+		return nil, err
+	}
 	targets, err := s.route(c.Principal.Environment, r.models, catalog.Transcription, r)
 	if err != nil {
 		return nil, err

@@ -32,6 +32,7 @@ const (
 	Step        = "step_"
 	Approval    = "appr_"
 	ToolServer  = "tsrv_"
+	Route       = "route_"
 
 	AdminCredential = "adm_"
 

@@ -28,6 +28,7 @@ type Usage struct {
 	Errors           int64
 	InputTokens      int64
 	OutputTokens     int64
+	CachedTokens     int64 // the part of InputTokens that providers read from their caches
 	Credits          credits.Micro
 	SimulatedCredits credits.Micro
 }
@@ -35,14 +36,14 @@ type Usage struct {
 // usageConflict returns the clause that adds to an existing row.
 func usageConflict(table string) string {
 	var set []string
-	for _, column := range []string{"requests", "errors", "input_tokens", "output_tokens", "credits", "simulated_credits"} {
+	for _, column := range []string{"requests", "errors", "input_tokens", "output_tokens", "cached_tokens", "credits", "simulated_credits"} {
 		set = append(set, column+" = "+saturatingSum(table, column))
 	}
 	return "ON CONFLICT (workspace_id, environment, start, key_id, project, model, provider) DO UPDATE SET " + strings.Join(set, ", ")
 }
 
 var usageColumns = []string{"workspace_id text", "environment text", "start bigint", "key_id text", "project text", "model text", "provider text",
-	"requests bigint", "errors bigint", "input_tokens bigint", "output_tokens bigint", "credits bigint", "simulated_credits bigint"}
+	"requests bigint", "errors bigint", "input_tokens bigint", "output_tokens bigint", "cached_tokens bigint", "credits bigint", "simulated_credits bigint"}
 
 // rollup is a table of usage with a fixed time step.
 type rollup struct {
@@ -83,7 +84,7 @@ func (a usageKey) compare(b usageKey) int {
 		strings.Compare(a.key, b.key), strings.Compare(a.project, b.project), strings.Compare(a.model, b.model), strings.Compare(a.provider, b.provider))
 }
 
-type usageSums struct{ requests, errors, input, output, credits, simulated int64 }
+type usageSums struct{ requests, errors, input, output, cached, credits, simulated int64 }
 
 // count adds an entry, or subtracts it if sign is -1.
 func (s *usageSums) count(e *audit.Entry, sign int64) {
@@ -99,6 +100,9 @@ func (s *usageSums) count(e *audit.Entry, sign int64) {
 	}
 	if e.OutputTokens != nil {
 		add(&s.output, *e.OutputTokens)
+	}
+	if e.CachedTokens != nil {
+		add(&s.cached, *e.CachedTokens)
 	}
 	add(&s.credits, int64(e.Credits))
 	add(&s.simulated, int64(e.SimulatedCredits))
@@ -139,7 +143,7 @@ func (r rollup) write(ctx context.Context, tx *db.Tx, sums map[usageKey]*usageSu
 	for _, k := range slices.SortedFunc(maps.Keys(sums), usageKey.compare) {
 		if s := sums[k]; *s != (usageSums{}) {
 			rows = append(rows, []any{k.WorkspaceID, string(k.Environment), k.start, k.key, k.project, k.model, k.provider,
-				s.requests, s.errors, s.input, s.output, s.credits, s.simulated})
+				s.requests, s.errors, s.input, s.output, s.cached, s.credits, s.simulated})
 		}
 	}
 	err := r.add.Send(ctx, tx, rows, nil)
@@ -219,7 +223,7 @@ func (b Bucket) ceil(t time.Time) time.Time {
 // usageSum sums the columns. The casts are for PostgreSQL, whose sums of
 // bigints have another type.
 const usageSum = `CAST(sum(requests) AS BIGINT), CAST(sum(errors) AS BIGINT), CAST(sum(input_tokens) AS BIGINT),
-	CAST(sum(output_tokens) AS BIGINT), CAST(sum(credits) AS BIGINT), CAST(sum(simulated_credits) AS BIGINT)`
+	CAST(sum(output_tokens) AS BIGINT), CAST(sum(cached_tokens) AS BIGINT), CAST(sum(credits) AS BIGINT), CAST(sum(simulated_credits) AS BIGINT)`
 
 // ErrTooMuchUsage is returned if a query matches more rows than it may return.
 var ErrTooMuchUsage = errors.New("there are more rows of usage than were asked for")
@@ -248,7 +252,7 @@ func ReadUsage(ctx context.Context, q db.Querier, u UsageQuery) ([]Usage, error)
 	err = db.Each(rows, err, func(r db.Row) error {
 		var start int64
 		var x Usage
-		if err := r.Scan(&start, &x.KeyID, &x.Project, &x.Model, &x.Provider, &x.Requests, &x.Errors, &x.InputTokens, &x.OutputTokens,
+		if err := r.Scan(&start, &x.KeyID, &x.Project, &x.Model, &x.Provider, &x.Requests, &x.Errors, &x.InputTokens, &x.OutputTokens, &x.CachedTokens,
 			(*int64)(&x.Credits), (*int64)(&x.SimulatedCredits)); err != nil {
 			return err
 		}
@@ -371,12 +375,21 @@ func (u UsageQuery) Steps() []time.Time {
 	return out
 }
 
+// CachedShare returns the part of the input that providers read from their caches, in percent.
+func (x Usage) CachedShare() string {
+	if x.InputTokens <= 0 {
+		return "0%"
+	}
+	return strconv.FormatFloat(100*float64(x.CachedTokens)/float64(x.InputTokens), 'f', 0, 64) + "%"
+}
+
 // Add adds the usage of other requests.
 func (x *Usage) Add(more Usage) {
 	x.Requests += more.Requests
 	x.Errors += more.Errors
 	x.InputTokens += more.InputTokens
 	x.OutputTokens += more.OutputTokens
+	x.CachedTokens += more.CachedTokens
 	x.Credits += more.Credits
 	x.SimulatedCredits += more.SimulatedCredits
 }

@@ -67,8 +67,10 @@ func populate(t *testing.T, s *harness.Server, n tenant, project string) tenant 
 	conversation := post("/v1/conversations", map[string]any{"items": []any{map[string]any{"role": "user", "content": "Hi."}}})
 	file := s.Do(t, uploadFile(t, n.key, "batch", "{}\n")).Want(t, 200, "")
 	tools := post("/v1/tool_servers", map[string]any{"label": ids.New("")[10:], "url": "https://example.invalid/mcp"})
+	route := post("/v1/routes", map[string]any{"name": ids.New("")[10:], "models": []string{model}})
 	n.ids = map[string]string{
-		"/v1/files/": file.Text("id"), "/v1/tool_servers/": tools.Text("id"),
+		"/v1/routes/": route.Text("id"),
+		"/v1/files/":  file.Text("id"), "/v1/tool_servers/": tools.Text("id"),
 		"/v1/messages/batches/": post("/v1/messages/batches", map[string]any{"requests": []any{map[string]any{"custom_id": "a", "params": map[string]any{}}}}).Text("id"),
 		"/v1/batches/":          post("/v1/batches", map[string]any{"input_file_id": file.Text("id"), "endpoint": "/v1/chat/completions", "completion_window": "24h"}).Text("id"),
 		"/v1/responses/":        response.Text("id"), "/v1/conversations/": conversation.Text("id"),
@@ -116,6 +118,8 @@ func (n tenant) at(t *testing.T, s *harness.Server, rt api.Route, owner tenant) 
 		r.Body = map[string]any{"metadata": map[string]any{"a": "b"}}
 	case "POST /v1/conversations/{id}/items":
 		r.Body = map[string]any{"items": []any{map[string]any{"role": "user", "content": "Hi."}}}
+	case "PATCH /v1/routes/{id}":
+		r.Body = map[string]any{"timeout_ms": 1000}
 	case "PATCH /v1/webhooks/{id}", "PATCH /v1/tool_servers/{id}":
 		r.Body = map[string]any{"description": "x"}
 	case "POST /v1/webhooks/{id}/replay":

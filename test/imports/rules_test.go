@@ -16,7 +16,7 @@ var layers = []layer{
 	{"wiring", list("app")},
 	{"faces", list("api dashboard tunnel")},
 	{"engines", list("gateway providers media background agents batches webhooks leaks lanes mail retention backup certificates")},
-	{"records", list("accounts idempotency conversations access people limits spend catalog events audit files apifiles operators")},
+	{"records", list("accounts idempotency conversations access people limits spend catalog events audit files apifiles operators modelroutes")},
 	{"settings", list("config")},
 	{"upper ground", list("nodes visibility openai web docsite")},
 	{"middle ground", list("db safehttp jsonbody keyring addrlimit connlimit")},

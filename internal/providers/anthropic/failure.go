@@ -95,10 +95,10 @@ func (e *apiError) param() string {
 
 func (p *Provider) failureIn(text []byte) error {
 	e := readError(text)
-	return &providers.Failure{Kind: cmp.Or(e.kind(), providers.KindServer), Param: e.param(), Err: errors.New(wire.Loggable(e.text(), p.key))}
+	return &providers.Failure{Kind: cmp.Or(e.kind(), providers.KindServer), Param: e.param(), Err: errors.New(wire.Loggable(e.text(), p.client.Secrets()...))}
 }
 
 // protocolFailure is for a response that doesn't follow the API.
 func (p *Provider) protocolFailure(format string, args ...any) error {
-	return wire.ProtocolFailure("%s", wire.Loggable(fmt.Errorf(format, args...).Error(), p.key))
+	return wire.ProtocolFailure("%s", wire.Loggable(fmt.Errorf(format, args...).Error(), p.client.Secrets()...))
 }

@@ -26,14 +26,15 @@ type Options struct {
 	Name    string // "anthropic" if empty
 	BaseURL string // with or without "/v1"; Anthropic's own if empty
 	Key     string
-	Client  *wire.Client
+	// Credential replaces the key. It may be nil.
+	Credential providers.Credential
+	Client     *wire.Client // a new one if nil
 }
 
 // Provider calls Anthropic or another server with the Messages API.
 type Provider struct {
 	name   string
 	url    string
-	key    string
 	client *wire.Client
 	now    func() time.Time
 	newID  func(prefix string) string
@@ -43,12 +44,17 @@ var _ providers.Provider = (*Provider)(nil)
 
 // New returns a provider.
 func New(o Options) *Provider {
+	if o.Client == nil {
+		o.Client = wire.NewClient(wire.Timeouts{})
+	}
+	if o.Credential == nil {
+		o.Credential = providers.StaticKey{Key: o.Key, Set: SetKey}
+	}
 	base := strings.TrimRight(cmp.Or(o.BaseURL, defaultBaseURL), "/")
 	return &Provider{
 		name:   cmp.Or(o.Name, "anthropic"),
 		url:    strings.TrimSuffix(base, "/v1") + "/v1/messages",
-		key:    o.Key,
-		client: o.Client,
+		client: o.Client.WithCredential(o.Credential),
 		now:    time.Now,
 		newID:  ids.New,
 	}
@@ -94,9 +100,8 @@ func (p *Provider) post(ctx context.Context, body []byte) (*http.Response, error
 }
 
 func (p *Provider) header() http.Header {
-	header := http.Header{"Anthropic-Version": {apiVersion}}
-	if p.key != "" {
-		header.Set("X-Api-Key", p.key)
-	}
-	return header
+	return http.Header{"Anthropic-Version": {apiVersion}}
 }
+
+// SetKey puts the key into the header for it.
+func SetKey(h http.Header, key string) { h.Set("X-Api-Key", key) }

@@ -88,7 +88,7 @@ func (p *Provider) embed(ctx context.Context, model string, texts []string, dime
 		return nil, err
 	}
 	if r.Error != nil {
-		return nil, r.Error.failure(p.key)
+		return nil, r.Error.failure(p.client.Secrets())
 	}
 	if r.Embedding != nil {
 		r.Embeddings = append(r.Embeddings, *r.Embedding)

@@ -56,12 +56,12 @@ func explain(f *providers.Failure, body []byte) string {
 }
 
 // failure is for an error in a successful response.
-func (e *apiError) failure(key string) *providers.Failure {
+func (e *apiError) failure(secrets []string) *providers.Failure {
 	f := &providers.Failure{
 		Kind:   providers.KindServer,
 		Status: e.Code,
 		Param:  e.param(),
-		Err:    errors.New(wire.Loggable(e.Status+": "+e.Message, key)),
+		Err:    errors.New(wire.Loggable(e.Status+": "+e.Message, secrets...)),
 	}
 	if e.Code != 0 {
 		f.Kind = wire.KindOf(e.Code)

@@ -70,7 +70,7 @@ func FuzzResponse(f *testing.F) {
 	seeds(f, "answer/*.json", func(text []byte) { f.Add(text) })
 	f.Add([]byte(`{"candidates":[{}],"usageMetadata":{"promptTokenCount":9223372036854775807,"toolUsePromptTokenCount":1,"candidatesTokenCount":9223372036854775807,"thoughtsTokenCount":1,"cachedContentTokenCount":-1}}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		answer, err := testHead().completion(body, &call{promptTokens: 1}, testKey)
+		answer, err := testHead().completion(body, &call{promptTokens: 1}, []string{testKey})
 		if err != nil {
 			var failure *providers.Failure
 			if !errors.As(err, &failure) {
@@ -89,7 +89,7 @@ func FuzzStream(f *testing.F) {
 	seeds(f, "stream/*.sse", func(text []byte) { f.Add(string(text)) })
 	f.Fuzz(func(t *testing.T, text string) {
 		lines := lineEvents(strings.Split(text, "\n"))
-		s := newStream(&lines, testHead(), &call{promptTokens: 1}, testKey)
+		s := newStream(&lines, testHead(), &call{promptTokens: 1}, []string{testKey})
 		var last *providers.Usage
 		for {
 			chunk, err := s.Next()
@@ -143,7 +143,7 @@ func FuzzError(f *testing.F) {
 	f.Add([]byte(`[{"error":{"message":"* GenerateContentRequest.tools[0].function_declarations[1].x: y"}}]`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		e := readError(body)
-		failure := e.failure(testKey)
+		failure := e.failure([]string{testKey})
 		if failure.Kind == "" || failure.RetryAfter < 0 || strings.Contains(failure.Error(), testKey) {
 			t.Errorf("%+v", failure)
 		}

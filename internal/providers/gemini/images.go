@@ -228,7 +228,7 @@ func (p *Provider) predict(ctx context.Context, model string, in *imagesRequest,
 
 func (p *Provider) readPredictions(r *predictResponse) (*providers.ImageResult, error) {
 	if r.Error != nil {
-		return nil, r.Error.mediaFailure(p.key)
+		return nil, r.Error.mediaFailure(p.client.Secrets())
 	}
 	result := new(providers.ImageResult)
 	var blocked *providers.Failure

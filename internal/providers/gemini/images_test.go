@@ -180,7 +180,7 @@ func TestImageFailureHasItsKind(t *testing.T) {
 			t.Parallel()
 			p, server := start(t)
 			if c.want == providers.KindTimeout {
-				p.client = wire.NewClient(wire.Timeouts{Idle: 150 * time.Millisecond})
+				p = New(Options{BaseURL: server.BaseURL(), Key: testKey, Client: wire.NewClient(wire.Timeouts{Idle: 150 * time.Millisecond})})
 			}
 			server.Queue(c.reply)
 			_, err := p.Images(t.Context(), &providers.ImageRequest{Model: c.model, Body: []byte(`{"prompt":"x"}`)})

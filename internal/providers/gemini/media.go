@@ -20,11 +20,11 @@ func (p *Provider) post(ctx context.Context, url string, request, into any, expl
 	if err != nil {
 		return fmt.Errorf("gemini: encode request: %w", err)
 	}
-	resp, err := p.client.Post(ctx, url, p.header(), body, explain)
+	resp, err := p.client.Post(ctx, url, nil, body, explain)
 	if err != nil {
 		return err
 	}
-	return wire.ReadJSON(resp, wire.MaxMedia, into, p.key)
+	return wire.ReadJSON(resp, wire.MaxMedia, into, p.client.Secrets()...)
 }
 
 func explainMedia(f *providers.Failure, body []byte) string {
@@ -34,8 +34,8 @@ func explainMedia(f *providers.Failure, body []byte) string {
 }
 
 // mediaFailure is for an error in a successful response.
-func (e *apiError) mediaFailure(key string) *providers.Failure {
-	f := e.failure(key)
+func (e *apiError) mediaFailure(secrets []string) *providers.Failure {
+	f := e.failure(secrets)
 	e.refineMedia(f)
 	return f
 }
@@ -97,14 +97,14 @@ func filterKind(message string) providers.Kind {
 }
 
 func (p *Provider) blocked(kind providers.Kind, reason string) *providers.Failure {
-	return &providers.Failure{Kind: kind, Err: errors.New(wire.Loggable(reason, p.key))}
+	return &providers.Failure{Kind: kind, Err: errors.New(wire.Loggable(reason, p.client.Secrets()...))}
 }
 
 // files returns the files of a response, without those that the model made while
 // thinking. If there are none, the failure says why.
 func (p *Provider) files(r *generateResponse) (files []providers.Upload, err error) {
 	if r.Error != nil {
-		return nil, r.Error.mediaFailure(p.key)
+		return nil, r.Error.mediaFailure(p.client.Secrets())
 	}
 	reason := "no reason"
 	for _, c := range r.Candidates {
@@ -129,5 +129,5 @@ func (p *Provider) files(r *generateResponse) (files []providers.Upload, err err
 	if finish, err := finishReason(reason, false, false); err == nil && finish == "content_filter" {
 		return nil, p.blocked(providers.KindBlockedOutput, reason)
 	}
-	return nil, wire.ProtocolFailure("a response without a file that ended with %s", wire.Loggable(reason, p.key))
+	return nil, wire.ProtocolFailure("a response without a file that ended with %s", wire.Loggable(reason, p.client.Secrets()...))
 }

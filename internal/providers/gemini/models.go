@@ -22,7 +22,7 @@ func (p *Provider) ListModels(ctx context.Context) ([]string, error) {
 	var names []string
 	address, after := p.base+"/models?pageSize=1000", ""
 	for range maxModelPages {
-		resp, err := p.client.Do(ctx, wire.Call{Method: http.MethodGet, URL: address + after, Header: p.header(), Explain: explain})
+		resp, err := p.client.Do(ctx, wire.Call{Method: http.MethodGet, URL: address + after, Explain: explain})
 		if err != nil {
 			return nil, err
 		}

@@ -25,14 +25,15 @@ type Options struct {
 	Name    string // in the request log; "gemini" if empty
 	BaseURL string // with the version; DefaultBaseURL if empty
 	Key     string
-	Client  *wire.Client // a new one if nil
+	// Credential replaces the key. It may be nil.
+	Credential providers.Credential
+	Client     *wire.Client // a new one if nil
 }
 
 // Provider calls Gemini.
 type Provider struct {
 	name   string
 	base   string
-	key    string
 	client *wire.Client
 	now    func() time.Time
 	newID  func(prefix string) string
@@ -50,11 +51,13 @@ func New(o Options) *Provider {
 	if o.Client == nil {
 		o.Client = wire.NewClient(wire.Timeouts{})
 	}
+	if o.Credential == nil {
+		o.Credential = providers.StaticKey{Key: o.Key, Set: SetKey}
+	}
 	return &Provider{
 		name:   cmp.Or(o.Name, "gemini"),
 		base:   strings.TrimRight(cmp.Or(o.BaseURL, DefaultBaseURL), "/"),
-		key:    o.Key,
-		client: o.Client,
+		client: o.Client.WithCredential(o.Credential),
 		now:    time.Now,
 		newID:  ids.New,
 	}
@@ -73,27 +76,27 @@ func (p *Provider) Chat(ctx context.Context, req *providers.ChatRequest) (*provi
 	if req.Stream {
 		method = "streamGenerateContent?alt=sse"
 	}
-	resp, err := p.client.Post(ctx, p.url(req.Model, method), p.header(), call.body, explain)
+	resp, err := p.client.Post(ctx, p.url(req.Model, method), nil, call.body, explain)
 	if err != nil {
 		return nil, err
 	}
 	head := head{openai.Head{ID: p.newID("chatcmpl-"), Created: p.now().Unix(), Model: req.Model}, p.newID}
 	if req.Stream {
-		return &providers.Response{Stream: newStream(wire.NewEvents(resp, req.BeforeWait), head, call, p.key), Ignored: call.ignored}, nil
+		return &providers.Response{Stream: newStream(wire.NewEvents(resp, req.BeforeWait), head, call, p.client.Secrets()), Ignored: call.ignored}, nil
 	}
 	body, err := wire.ReadAll(resp)
 	if err != nil {
 		return nil, err
 	}
-	return head.completion(body, call, p.key)
+	return head.completion(body, call, p.client.Secrets())
 }
 
 func (p *Provider) url(model, method string) string {
 	return p.base + "/models/" + escape(model) + ":" + method
 }
 
-// header has the key. A URL would end up in logs and error messages.
-func (p *Provider) header() http.Header { return http.Header{"X-Goog-Api-Key": {p.key}} }
+// SetKey puts the key into a header. A URL would end up in logs and error messages.
+func SetKey(h http.Header, key string) { h.Set("X-Goog-Api-Key", key) }
 
 // escape makes a model's name one segment of a path. It also escapes the colon,
 // which starts the method.

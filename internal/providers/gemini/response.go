@@ -41,20 +41,20 @@ type head struct {
 
 // parseResponse decodes a response or an event. If it has an error object, it
 // returns that as a failure.
-func parseResponse(body []byte, key string) (*generateResponse, error) {
+func parseResponse(body []byte, secrets []string) (*generateResponse, error) {
 	r := new(generateResponse)
 	if err := json.Unmarshal(body, r, wire.Lenient); err != nil {
 		// The decoder's message quotes field names at most.
-		return nil, &providers.Failure{Kind: providers.KindProtocol, Err: errors.New(wire.Loggable(err.Error(), key))}
+		return nil, &providers.Failure{Kind: providers.KindProtocol, Err: errors.New(wire.Loggable(err.Error(), secrets...))}
 	}
 	if r.Error != nil {
-		return nil, r.Error.failure(key)
+		return nil, r.Error.failure(secrets)
 	}
 	return r, nil
 }
 
-func (h head) completion(body []byte, call *call, key string) (*providers.Response, error) {
-	r, err := parseResponse(body, key)
+func (h head) completion(body []byte, call *call, secrets []string) (*providers.Response, error) {
+	r, err := parseResponse(body, secrets)
 	if err != nil {
 		return nil, err
 	}

@@ -51,7 +51,7 @@ func (p *Provider) readSpeech(ctx context.Context, r *generateResponse, format s
 	for _, f := range files {
 		var ok bool
 		if rate, ok = sampleRate(f.ContentType); !ok {
-			return nil, wire.ProtocolFailure("audio of type %s", wire.Loggable(f.ContentType, p.key))
+			return nil, wire.ProtocolFailure("audio of type %s", wire.Loggable(f.ContentType, p.client.Secrets()...))
 		}
 		samples = append(samples, f.Data...)
 	}

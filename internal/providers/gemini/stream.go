@@ -23,7 +23,7 @@ type stream struct {
 	wire.ChunkQueue
 	head
 	events  events
-	key     string
+	secrets []string
 	call    *call
 	count   counter
 	choices []*streamChoice
@@ -38,9 +38,9 @@ type streamChoice struct {
 	reason  string // Gemini's finish reason; empty until it has ended
 }
 
-func newStream(e events, h head, c *call, key string) *stream {
+func newStream(e events, h head, c *call, secrets []string) *stream {
 	queue := wire.ChunkQueue{Head: h.Head, IncludeUsage: c.includeUsage}
-	return &stream{ChunkQueue: queue, head: h, events: e, key: key, call: c, count: counter{prompt: c.promptTokens}}
+	return &stream{ChunkQueue: queue, head: h, events: e, secrets: secrets, call: c, count: counter{prompt: c.promptTokens}}
 }
 
 // Next returns the next chunk. After an error it returns that error again.
@@ -60,7 +60,7 @@ func (s *stream) read() error {
 	if err != nil && !jsontext.Value(data).IsValid(wire.Lenient) {
 		return err
 	}
-	r, parseErr := parseResponse(data, s.key)
+	r, parseErr := parseResponse(data, s.secrets)
 	if parseErr != nil {
 		return parseErr
 	}

@@ -91,12 +91,12 @@ func (p *Provider) operation(ctx context.Context, id string) (*operation, error)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := p.client.Do(ctx, wire.Call{Method: http.MethodGet, URL: p.base + path, Header: p.header(), Explain: explainMedia})
+	resp, err := p.client.Do(ctx, wire.Call{Method: http.MethodGet, URL: p.base + path, Explain: explainMedia})
 	if err != nil {
 		return nil, err
 	}
 	op := new(operation)
-	if err := wire.ReadJSON(resp, wire.MaxMedia, op, p.key); err != nil {
+	if err := wire.ReadJSON(resp, wire.MaxMedia, op, p.client.Secrets()...); err != nil {
 		return nil, err
 	}
 	return op, op.check(p)
@@ -108,7 +108,7 @@ func (op *operation) check(p *Provider) error {
 	case op.Name != "" || op.Done:
 		return nil
 	case op.Error != nil:
-		return op.Error.mediaFailure(p.key)
+		return op.Error.mediaFailure(p.client.Secrets())
 	}
 	return wire.ProtocolFailure("an operation without a name")
 }
@@ -137,7 +137,7 @@ func (op *operation) failure(p *Provider) *providers.Failure {
 	if e.Code >= 0 && e.Code < len(rpcCodes) {
 		e.Status, e.Code = rpcCodes[e.Code], 0
 	}
-	return e.mediaFailure(p.key)
+	return e.mediaFailure(p.client.Secrets())
 }
 
 // FetchVideo returns the video of a finished render. There are no other variants.
@@ -156,22 +156,22 @@ func (p *Provider) FetchVideo(ctx context.Context, id, variant string) (*provide
 	if failure != nil {
 		return nil, failure
 	}
-	resp, err := p.client.Download(ctx, uri, p.headerFor(uri), explainMedia)
+	resp, err := p.clientFor(uri).Download(ctx, uri, nil, explainMedia)
 	if err != nil {
 		return nil, err
 	}
-	return wire.ReadFile(resp, wire.FileOptions{Type: "video/mp4", Secrets: []string{p.key}})
+	return wire.ReadFile(resp, wire.FileOptions{Type: "video/mp4", Secrets: p.client.Secrets()})
 }
 
-// headerFor returns the header with the key if the URL is on the provider's own
+// clientFor returns the client that sends the key if the URL is on the provider's own
 // server. No one else may get it.
-func (p *Provider) headerFor(address string) http.Header {
+func (p *Provider) clientFor(address string) *wire.Client {
 	own, err1 := url.Parse(p.base)
 	to, err2 := url.Parse(address)
 	if err1 != nil || err2 != nil || own.Scheme != to.Scheme || own.Host != to.Host {
-		return nil
+		return p.client.WithCredential(nil)
 	}
-	return p.header()
+	return p.client
 }
 
 // DeleteVideo does nothing: Gemini can't stop a render, and deletes files itself after two days.

@@ -165,7 +165,7 @@ func (p *Provider) GetBatch(ctx context.Context, id string) (*providers.BatchSta
 		for _, e := range b.Errors.Data {
 			problems = append(problems, strings.TrimSpace(e.Code+": "+e.Message))
 		}
-		s.Problem = wire.Loggable(strings.Join(problems, "; "), p.secrets...)
+		s.Problem = wire.Loggable(strings.Join(problems, "; "), p.secrets()...)
 	case "expired":
 		s.Default = providers.BatchExpired
 	case "cancelled":

@@ -114,7 +114,7 @@ func (p *Provider) mediaFailure(status int, value jsontext.Value) error {
 	if !failed {
 		return nil
 	}
-	f := e.failure(status, p.secrets)
+	f := e.failure(status, p.secrets())
 	f.Kind = cmp.Or(filterKind(value), f.Kind)
 	return f
 }

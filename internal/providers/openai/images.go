@@ -114,7 +114,7 @@ type imagesResponse struct {
 
 func (p *Provider) readImages(ctx context.Context, resp *http.Response) (*providers.ImageResult, error) {
 	var in imagesResponse
-	if err := wire.ReadJSON(resp, wire.MaxMedia, &in, p.secrets...); err != nil {
+	if err := wire.ReadJSON(resp, wire.MaxMedia, &in, p.secrets()...); err != nil {
 		return nil, err
 	}
 	if err := p.mediaFailure(resp.StatusCode, in.Error); err != nil {
@@ -205,7 +205,7 @@ func (p *Provider) fetchImage(ctx context.Context, from string, limit int64) ([]
 	}
 	for attempt := 0; ; attempt++ {
 		var file []byte
-		resp, err := p.client.Download(ctx, from, nil, nil)
+		resp, err := p.client.WithCredential(nil).Download(ctx, from, nil, nil)
 		if err == nil {
 			file, err = wire.ReadAtMost(resp, limit)
 		}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"turnpike/internal/providers"
@@ -19,6 +20,8 @@ type Options struct {
 	Name    string // such as "openai"
 	BaseURL string // with the version: https://api.openai.com/v1
 	Key     string // empty for servers without keys
+	// Credential replaces the key. It may be nil.
+	Credential providers.Credential
 	// Headers are sent with every request, such as OpenAI-Organization.
 	Headers map[string]string
 	// APIVersion is only for Azure's dated API: requests then go to
@@ -41,7 +44,7 @@ type Provider struct {
 	base       string
 	apiVersion string
 	header     http.Header
-	secrets    []string
+	headers    []string // the values of Options.Headers
 	dialect    dialect
 	client     *wire.Client
 
@@ -71,27 +74,33 @@ func New(o Options) *Provider {
 		apiVersion: o.APIVersion,
 		header:     http.Header{},
 		dialect:    dialect{maxTokensOnly: o.MaxTokensOnly, noStreamOptions: o.NoStreamOptions},
-		client:     o.Client,
 
 		hasResponses: o.HasResponses && o.APIVersion == "",
 	}
 	if u, err := url.Parse(o.BaseURL); err == nil && u.Hostname() == "api.mistral.ai" {
 		p.dialect = dialect{maxTokensOnly: true, noStreamOptions: true}
 	}
-	if o.Key != "" {
-		p.secrets = append(p.secrets, o.Key)
-		if o.APIVersion != "" {
-			p.header.Set("Api-Key", o.Key)
-		} else {
-			p.header.Set("Authorization", "Bearer "+o.Key)
-		}
+	if o.Credential == nil {
+		o.Credential = providers.StaticKey{Key: o.Key, Set: SetKey(o.APIVersion)}
 	}
+	p.client = o.Client.WithCredential(o.Credential)
 	for name, value := range o.Headers {
 		p.header.Set(name, value)
-		p.secrets = append(p.secrets, value)
+		p.headers = append(p.headers, value)
 	}
 	return p
 }
+
+// SetKey returns how a server gets its key. apiVersion is that of Azure's dated API, or empty.
+func SetKey(apiVersion string) providers.SetKey {
+	if apiVersion != "" {
+		return providers.HeaderKey("Api-Key")
+	}
+	return providers.BearerKey
+}
+
+// secrets returns what must not be logged.
+func (p *Provider) secrets() []string { return slices.Concat(p.headers, p.client.Secrets()) }
 
 // Name returns the provider's name.
 func (p *Provider) Name() string { return p.name }

@@ -21,7 +21,7 @@ func (p *Provider) readResponse(resp *http.Response, array string) (*providers.R
 		return nil, wire.ProtocolFailure("the response (%s) isn't a JSON object: %w", resp.Header.Get("Content-Type"), err)
 	}
 	if e, failed := findError(&o); failed {
-		return nil, e.failure(resp.StatusCode, p.secrets)
+		return nil, e.failure(resp.StatusCode, p.secrets())
 	}
 	if o.get(array).Kind() != '[' {
 		return nil, wire.ProtocolFailure("the response has no %s", array)
@@ -77,7 +77,7 @@ func (o *object) usage() (u providers.Usage, ok bool) {
 
 // readFile returns a response that is a file. raw files may begin with any byte.
 func (p *Provider) readFile(resp *http.Response, kind string, raw bool) (*providers.Content, error) {
-	return wire.ReadFile(resp, wire.FileOptions{Type: kind, Raw: raw, Secrets: p.secrets, Explain: func(status int, text []byte) error {
+	return wire.ReadFile(resp, wire.FileOptions{Type: kind, Raw: raw, Secrets: p.secrets(), Explain: func(status int, text []byte) error {
 		var o object
 		if o.parse(text) != nil {
 			return nil

@@ -101,7 +101,7 @@ func (p *Provider) readNativeResponse(resp *http.Response, fields []providers.Fi
 		return nil, wire.ProtocolFailure("the response (%s) isn't a JSON object: %w", resp.Header.Get("Content-Type"), err)
 	}
 	if e, failed := findError(&o); failed {
-		return nil, e.failure(resp.StatusCode, p.secrets)
+		return nil, e.failure(resp.StatusCode, p.secrets())
 	}
 	if o.get("output").Kind() != '[' {
 		return nil, wire.ProtocolFailure("the response has no output")
@@ -189,10 +189,10 @@ func (s *responseStream) forward(data []byte) (chunk providers.Chunk, err error)
 		if !nested {
 			e = readError(&s.event)
 		}
-		return chunk, e.failure(0, s.provider.secrets)
+		return chunk, e.failure(0, s.provider.secrets())
 	case "response.failed", "response.cancelled":
 		e, _ := errorIn(s.event.nested("response", "error"))
-		return chunk, e.failure(0, s.provider.secrets)
+		return chunk, e.failure(0, s.provider.secrets())
 	case "response.completed", "response.incomplete":
 		s.done = true
 	}

@@ -92,10 +92,10 @@ func (s *stream) read() ([]byte, error) {
 		return nil, wire.ProtocolFailure("a chunk isn't a JSON object: %w", err)
 	}
 	if e, failed := findError(&s.chunk.object); failed {
-		return nil, e.failure(0, s.provider.secrets)
+		return nil, e.failure(0, s.provider.secrets())
 	}
 	if name == "error" {
-		return nil, readError(&s.chunk.object).failure(0, s.provider.secrets)
+		return nil, readError(&s.chunk.object).failure(0, s.provider.secrets())
 	}
 	return s.forward(data), nil
 }

@@ -55,7 +55,7 @@ func (p *Provider) readTranscript(resp *http.Response) (*providers.Response, err
 	var o object
 	if o.parse(body) != nil {
 		if media, _, _ := mime.ParseMediaType(kind); media == "text/html" || strings.HasSuffix(media, "json") {
-			return nil, wire.ProtocolFailure("the response (%s) isn't a transcript", wire.Loggable(kind, p.secrets...))
+			return nil, wire.ProtocolFailure("the response (%s) isn't a transcript", wire.Loggable(kind, p.secrets()...))
 		}
 		r.Usage.OutputTokens = (int64(utf8.RuneCount(body)) + 3) / 4
 		return r, nil
@@ -140,7 +140,7 @@ func (s *transcriptStream) forward(name string, data []byte) (providers.Chunk, e
 		if !failed {
 			e = readError(&s.object)
 		}
-		s.err = e.failure(0, s.provider.secrets)
+		s.err = e.failure(0, s.provider.secrets())
 		return providers.Chunk{}, s.err
 	}
 	chunk := providers.Chunk{Data: oneLine(data), Event: name}

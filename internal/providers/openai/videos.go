@@ -123,7 +123,7 @@ func (p *Provider) PollVideo(ctx context.Context, id string) (*providers.VideoSt
 // readVideo reads the description of a render, which has an error if the render failed.
 func (p *Provider) readVideo(resp *http.Response) (*videoObject, error) {
 	video := new(videoObject)
-	if err := wire.ReadJSON(resp, maxVideoResponse, video, p.secrets...); err != nil {
+	if err := wire.ReadJSON(resp, maxVideoResponse, video, p.secrets()...); err != nil {
 		return nil, err
 	}
 	if video.Status != "" {

@@ -24,6 +24,7 @@ type body struct {
 	callCtx context.Context
 	cancel  context.CancelCauseFunc
 	source  io.ReadCloser
+	request *http.Request                // as it was sent
 	idle    *timeoutError                // of a read
 	current atomic.Pointer[timeoutError] // of the running timer
 	timer   *time.Timer

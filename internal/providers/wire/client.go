@@ -56,6 +56,8 @@ type Client struct {
 	http      *http.Client
 	firstByte *timeoutError
 	idle      *timeoutError
+
+	credential providers.Credential // may be nil
 }
 
 // NewClient returns a client with its own pool of connections. The operator
@@ -81,6 +83,22 @@ func NewClient(t Timeouts) *Client {
 	}
 }
 
+// WithCredential returns a client with the same connections that authenticates its requests with the
+// credential, or doesn't authenticate them if it is nil.
+func (c *Client) WithCredential(credential providers.Credential) *Client {
+	authenticated := *c
+	authenticated.credential = credential
+	return &authenticated
+}
+
+// Secrets returns those of the credential.
+func (c *Client) Secrets() []string {
+	if c.credential == nil {
+		return nil
+	}
+	return c.credential.Secrets()
+}
+
 // stayOnHost follows redirects that repeat the request at the same server.
 // Others would lose the body or send the key to another server.
 func stayOnHost(req *http.Request, via []*http.Request) error {
@@ -102,6 +120,8 @@ type Call struct {
 	Header  http.Header
 	Body    []byte
 	Explain Explain // may be nil
+
+	redact []string // more secrets that the response may repeat
 }
 
 // Post sends JSON and returns the response if its status is 2xx. The caller closes its body. Other
@@ -131,11 +151,36 @@ func (call Call) checkStatus(resp *http.Response) (*http.Response, error) {
 		// it.
 		return nil, &providers.Failure{Kind: providers.KindProtocol, Status: resp.StatusCode, Err: safehttp.ErrUpgraded}
 	}
-	return nil, statusFailure(resp, b, call.Header, call.Explain)
+	return nil, call.statusFailure(resp, b)
 }
 
-// send sends a request and returns the response with any status. Its body is a *body.
+// maxRenewals limits how often a request is sent again with another key or token.
+const maxRenewals = 3
+
+// send sends a request and returns the response with any status. Its body is a *body. If the provider
+// rejects the credential and there is another one, the request is sent again.
 func (c *Client) send(ctx context.Context, call Call) (*http.Response, error) {
+	renewer, _ := c.credential.(providers.Renewer)
+	for renewals := 0; ; renewals++ {
+		resp, err := c.sendOnce(ctx, call)
+		if err != nil || renewer == nil || renewals == maxRenewals || providers.TransportOf(ctx) != nil {
+			return resp, err
+		}
+		switch resp.StatusCode {
+		case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
+		default:
+			return resp, nil
+		}
+		b := resp.Body.(*body)
+		if !renewer.Renew(b.request, resp.StatusCode) {
+			return resp, nil
+		}
+		_, _ = b.readWithin(errorTimeout, maxErrorBody) // so that the connection can be reused
+		_ = b.Close()
+	}
+}
+
+func (c *Client) sendOnce(ctx context.Context, call Call) (*http.Response, error) {
 	b := &body{ctx: ctx, idle: c.idle}
 	b.callCtx, b.cancel = context.WithCancelCause(ctx)
 	req, err := call.request(b.callCtx)
@@ -145,6 +190,12 @@ func (c *Client) send(ctx context.Context, call Call) (*http.Response, error) {
 		return nil, &providers.Failure{Kind: providers.KindConnect, Err: errors.New("the provider's URL is invalid")}
 	}
 	b.startTimer(c.firstByte)
+	if err := c.authenticate(req, call.Body); err != nil {
+		b.stopTimer()
+		defer b.cancel(nil)
+		return nil, failure(ctx, b.callCtx, providers.KindAuth, err)
+	}
+	b.request = req
 	resp, err := c.clientFor(ctx).Do(req)
 	b.stopTimer()
 	if err != nil {
@@ -153,6 +204,14 @@ func (c *Client) send(ctx context.Context, call Call) (*http.Response, error) {
 	}
 	b.source, resp.Body = resp.Body, b
 	return resp, nil
+}
+
+// authenticate adds the credential, unless the request isn't sent: its batch is authenticated instead.
+func (c *Client) authenticate(req *http.Request, body []byte) error {
+	if c.credential == nil || providers.TransportOf(req.Context()) != nil {
+		return nil
+	}
+	return c.credential.Authenticate(req, body)
 }
 
 // clientFor returns the HTTP client, or one with the transport of the context.
@@ -200,20 +259,20 @@ func setDefault(h http.Header, name, value string) {
 	}
 }
 
-func statusFailure(resp *http.Response, b *body, header http.Header, explain Explain) error {
+func (call Call) statusFailure(resp *http.Response, b *body) error {
 	text, err := b.readWithin(errorTimeout, maxErrorBody)
 	if errors.Is(err, context.Canceled) {
 		return err
 	}
 	f := &providers.Failure{Kind: KindOf(resp.StatusCode), Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header, time.Now())}
 	message := ""
-	if explain != nil {
-		message = explain(f, text)
+	if call.Explain != nil {
+		message = call.Explain(f, text)
 	}
 	if to, err := resp.Location(); err == nil && resp.StatusCode/100 == 3 {
 		message = "redirects to " + to.Host
 	}
-	redact := secrets(header)
+	redact := slices.Concat(secrets(b.request.Header), secrets(call.Header), call.redact)
 	f.Param = Loggable(f.Param, redact...)
 	f.Err = errors.New(Loggable(cmp.Or(message, string(text), "no message"), redact...))
 	return f
@@ -254,6 +313,10 @@ func failure(ctx, callCtx context.Context, kind providers.Kind, err error) error
 	case errors.As(context.Cause(callCtx), &timeout):
 		return &providers.Failure{Kind: providers.KindTimeout, Err: timeout}
 	}
+	var known *providers.Failure
+	if errors.As(err, &known) {
+		return known
+	}
 	return &providers.Failure{Kind: kind, Err: err}
 }
 
@@ -276,7 +339,7 @@ func (c *Client) Download(ctx context.Context, address string, header http.Heade
 	if err != nil || !isWeb(at) {
 		return nil, &providers.Failure{Kind: providers.KindProtocol, Err: errors.New("the file's address isn't an http or https URL")}
 	}
-	call := Call{Method: http.MethodGet, Header: header, Explain: explain}
+	call := Call{Method: http.MethodGet, Header: header, Explain: explain, redact: c.Secrets()}
 	sent := header
 	for hops := 0; ; hops++ {
 		resp, err := c.send(ctx, Call{Method: http.MethodGet, URL: at.String(), Header: sent})
@@ -289,7 +352,7 @@ func (c *Client) Download(ctx context.Context, address string, header http.Heade
 		}
 		_ = resp.Body.Close()
 		if to.Scheme != at.Scheme || to.Host != at.Host {
-			sent = nil
+			sent, c = nil, c.WithCredential(nil)
 		}
 		at = to
 	}

@@ -130,6 +130,16 @@ const (
 	ImageBatchDeleted DeletedImageBatchObject = "image.batch.deleted"
 )
 
+// Defines values for DeletedRouteDeleted.
+const (
+	DeletedRouteDeletedTrue DeletedRouteDeleted = true
+)
+
+// Defines values for DeletedRouteObject.
+const (
+	DeletedRouteObjectRoute DeletedRouteObject = "route"
+)
+
 // Defines values for DeletedToolServerDeleted.
 const (
 	DeletedToolServerDeletedTrue DeletedToolServerDeleted = true
@@ -300,6 +310,16 @@ const (
 // Defines values for ReplayObject.
 const (
 	ReplayObjectReplay ReplayObject = "replay"
+)
+
+// Defines values for RouteObject.
+const (
+	RouteObjectRoute RouteObject = "route"
+)
+
+// Defines values for RouteListObject.
+const (
+	RouteListObjectList RouteListObject = "list"
 )
 
 // Defines values for ScopedTokenObject.
@@ -1480,6 +1500,19 @@ type DeletedImageBatchDeleted bool
 // DeletedImageBatchObject defines model for DeletedImageBatch.Object.
 type DeletedImageBatchObject string
 
+// DeletedRoute defines model for DeletedRoute.
+type DeletedRoute struct {
+	Deleted DeletedRouteDeleted `json:"deleted"`
+	ID      RouteID             `json:"id"`
+	Object  DeletedRouteObject  `json:"object"`
+}
+
+// DeletedRouteDeleted defines model for DeletedRoute.Deleted.
+type DeletedRouteDeleted bool
+
+// DeletedRouteObject defines model for DeletedRoute.Object.
+type DeletedRouteObject string
+
 // DeletedToolServer A deleted tool server.
 type DeletedToolServer struct {
 	Deleted DeletedToolServerDeleted `json:"deleted"`
@@ -2410,6 +2443,116 @@ type ResponseEnded struct {
 	ID string `json:"id"`
 }
 
+// Route A name for a list of models.
+type Route struct {
+	// CreatedAt When the route was created.
+	CreatedAt int `json:"created_at"`
+
+	// Environment The environment of the key that created the object.
+	Environment Environment `json:"environment"`
+	ID          RouteID     `json:"id"`
+
+	// Model The `model` of requests that use the route.
+	Model string `json:"model"`
+
+	// Models The models to try.
+	Models RouteModels `json:"models"`
+
+	// Name The name.
+	Name   string      `json:"name"`
+	Object RouteObject `json:"object"`
+
+	// Project The project whose requests can use the route. Null for all requests of the workspace.
+	Project *string `json:"project"`
+
+	// Shadowed Whether the operator has since defined a route with the same name, which requests get instead.
+	Shadowed bool `json:"shadowed"`
+
+	// Strategy How the models are ordered. `order` tries them as listed, `weight` at random in proportion to the weights, `latency` the fastest first and `price` the cheapest first, each divided by the weight. More values may be added.
+	Strategy RouteStrategy `json:"strategy"`
+
+	// TimeoutMs How many milliseconds each attempt may take until the first chunk of a stream, or until the end of another response.
+	TimeoutMs *RouteTimeout `json:"timeout_ms"`
+
+	// Weights One weight for each model. Not for the strategy `order`.
+	Weights *RouteWeights `json:"weights"`
+}
+
+// RouteObject defines model for Route.Object.
+type RouteObject string
+
+// RouteCreate defines model for RouteCreate.
+type RouteCreate struct {
+	// Models The models to try.
+	Models RouteModels `json:"models"`
+
+	// Name The name. Requests use it as `route/NAME`.
+	Name string `json:"name"`
+
+	// Project The project whose requests can use the route. Null for all requests of the workspace. The default is the project of a pinned key.
+	Project *string `json:"project,omitempty"`
+
+	// Strategy How the models are ordered. `order` tries them as listed, `weight` at random in proportion to the weights, `latency` the fastest first and `price` the cheapest first, each divided by the weight. More values may be added.
+	Strategy *RouteStrategy `json:"strategy,omitempty"`
+
+	// TimeoutMs How many milliseconds each attempt may take until the first chunk of a stream, or until the end of another response.
+	TimeoutMs *RouteTimeout `json:"timeout_ms,omitempty"`
+
+	// Weights One weight for each model. Not for the strategy `order`.
+	Weights *RouteWeights `json:"weights,omitempty"`
+}
+
+// RouteID defines model for RouteId.
+type RouteID = string
+
+// RouteList defines model for RouteList.
+type RouteList struct {
+	Data []Route `json:"data"`
+
+	// FirstID The first ID of the page.
+	FirstID *string `json:"first_id"`
+
+	// HasMore Always false.
+	HasMore bool `json:"has_more"`
+
+	// LastID The last ID of the page.
+	LastID *string         `json:"last_id"`
+	Object RouteListObject `json:"object"`
+}
+
+// RouteListObject defines model for RouteList.Object.
+type RouteListObject string
+
+// RouteModels The models to try.
+type RouteModels = []string
+
+// RouteStrategy How the models are ordered. `order` tries them as listed, `weight` at random in proportion to the weights, `latency` the fastest first and `price` the cheapest first, each divided by the weight. More values may be added.
+type RouteStrategy = string
+
+// RouteTimeout How many milliseconds each attempt may take until the first chunk of a stream, or until the end of another response.
+type RouteTimeout = int
+
+// RouteUpdate defines model for RouteUpdate.
+type RouteUpdate struct {
+	// Models The models to try.
+	Models *RouteModels `json:"models,omitempty"`
+
+	// Name The name.
+	Name *string `json:"name,omitempty"`
+
+	// Strategy How the models are ordered. `order` tries them as listed, `weight` at random in proportion to the weights, `latency` the fastest first and `price` the cheapest first, each divided by the weight. More values may be added.
+	Strategy *RouteStrategy `json:"strategy,omitempty"`
+
+	// TimeoutMs How many milliseconds each attempt may take until the first chunk of a stream, or until the end of another response.
+	TimeoutMs *RouteTimeout `json:"timeout_ms,omitempty"`
+
+	// Weights One weight for each model. Not for the strategy `order`.
+	Weights *RouteWeights `json:"weights,omitempty"`
+}
+
+// RouteWeights One weight for each model. Not for the strategy `order`.
+type RouteWeights = []int
+
 // ScopeName A scope, a wildcard for a resource (`images:*`), or `*` for everything. Wildcards include future scopes.
 type ScopeName = string
 
@@ -2793,6 +2936,9 @@ type UsageReportObject string
 
 // UsageRow The usage of one bucket and group.
 type UsageRow struct {
+	// CachedTokens The part of the input tokens that providers read from their prompt caches.
+	CachedTokens int `json:"cached_tokens"`
+
 	// Credits An amount of credits, with up to six decimal places.
 	Credits Credits `json:"credits"`
 
@@ -3467,6 +3613,9 @@ type ProjectIDInPath = ProjectID
 // ReplayIDInPath defines model for ReplayIdInPath.
 type ReplayIDInPath = ReplayID
 
+// RouteIDInPath defines model for RouteIdInPath.
+type RouteIDInPath = RouteID
+
 // ServiceProject 1 to 64 letters, digits, dots, underscores and dashes, starting with a letter or digit.
 type ServiceProject = ProjectID
 
@@ -3914,6 +4063,39 @@ type GetReplayParams struct {
 	ServiceProject *ServiceProject `json:"Service-Project,omitempty"`
 }
 
+// ListRoutesParams defines parameters for ListRoutes.
+type ListRoutesParams struct {
+	// ServiceProject The project of the request.
+	ServiceProject *ServiceProject `json:"Service-Project,omitempty"`
+}
+
+// CreateRouteParams defines parameters for CreateRoute.
+type CreateRouteParams struct {
+	// IdempotencyKey Printable ASCII of your choice, such as a UUID. If you repeat the request with the same key and body within 24 hours, you get the first response again.
+	IdempotencyKey *IdempotencyKey `json:"Idempotency-Key,omitempty"`
+
+	// ServiceProject The project of the request.
+	ServiceProject *ServiceProject `json:"Service-Project,omitempty"`
+}
+
+// DeleteRouteParams defines parameters for DeleteRoute.
+type DeleteRouteParams struct {
+	// ServiceProject The project of the request.
+	ServiceProject *ServiceProject `json:"Service-Project,omitempty"`
+}
+
+// GetRouteParams defines parameters for GetRoute.
+type GetRouteParams struct {
+	// ServiceProject The project of the request.
+	ServiceProject *ServiceProject `json:"Service-Project,omitempty"`
+}
+
+// UpdateRouteParams defines parameters for UpdateRoute.
+type UpdateRouteParams struct {
+	// ServiceProject The project of the request.
+	ServiceProject *ServiceProject `json:"Service-Project,omitempty"`
+}
+
 // CreateScopedTokenParams defines parameters for CreateScopedToken.
 type CreateScopedTokenParams struct {
 	// IdempotencyKey Printable ASCII of your choice, such as a UUID. If you repeat the request with the same key and body within 24 hours, you get the first response again.
@@ -4312,6 +4494,12 @@ type CreateProjectJSONRequestBody = ProjectCreate
 
 // UpdateProjectJSONRequestBody defines body for UpdateProject for application/json ContentType.
 type UpdateProjectJSONRequestBody = ProjectUpdate
+
+// CreateRouteJSONRequestBody defines body for CreateRoute for application/json ContentType.
+type CreateRouteJSONRequestBody = RouteCreate
+
+// UpdateRouteJSONRequestBody defines body for UpdateRoute for application/json ContentType.
+type UpdateRouteJSONRequestBody = RouteUpdate
 
 // CreateScopedTokenJSONRequestBody defines body for CreateScopedToken for application/json ContentType.
 type CreateScopedTokenJSONRequestBody = ScopedTokenCreate
@@ -6562,6 +6750,79 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/replays/{id} (the `GetReplay` operationId).
 	GetReplay(ctx context.Context, id ReplayIDInPath, params *GetReplayParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListRoutes List routes
+	//
+	// Lists the routes of your workspace and environment by name, at most 100. A pinned key sees those of its project.
+	//
+	// Requires the scope `routes:read`.
+	//
+	// Corresponds with GET /v1/routes (the `ListRoutes` operationId).
+	ListRoutes(ctx context.Context, params *ListRoutesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateRouteWithBody Create a route
+	//
+	// Creates a route: a name for a list of models. Requests use it as `route/NAME`. The models must be ones that the key can call (`404 model_not_found`).
+	// A name that the operator uses, or that another route of the same project has, fails with `409 invalid_state`. A workspace has at most 100 routes in each environment (`409 limit_reached`).
+	//
+	// Requires the scope `routes:write`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/routes (the `CreateRoute` operationId).
+	CreateRouteWithBody(ctx context.Context, params *CreateRouteParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// CreateRoute Create a route
+	//
+	// Creates a route: a name for a list of models. Requests use it as `route/NAME`. The models must be ones that the key can call (`404 model_not_found`).
+	// A name that the operator uses, or that another route of the same project has, fails with `409 invalid_state`. A workspace has at most 100 routes in each environment (`409 limit_reached`).
+	//
+	// Requires the scope `routes:write`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/routes (the `CreateRoute` operationId).
+	CreateRoute(ctx context.Context, params *CreateRouteParams, body CreateRouteJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// DeleteRoute Delete a route
+	//
+	// Deletes a route. Requests that name it fail with `404 model_not_found`.
+	//
+	// Requires the scope `routes:write`.
+	//
+	// Corresponds with DELETE /v1/routes/{id} (the `DeleteRoute` operationId).
+	DeleteRoute(ctx context.Context, id RouteIDInPath, params *DeleteRouteParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetRoute Get a route
+	//
+	// Returns a route.
+	//
+	// Requires the scope `routes:read`.
+	//
+	// Corresponds with GET /v1/routes/{id} (the `GetRoute` operationId).
+	GetRoute(ctx context.Context, id RouteIDInPath, params *GetRouteParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateRouteWithBody Update a route
+	//
+	// Updates the fields that you send. Requests in progress keep the old route. Null removes `weights` and `timeout_ms`.
+	//
+	// Requires the scope `routes:write`.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PATCH /v1/routes/{id} (the `UpdateRoute` operationId).
+	UpdateRouteWithBody(ctx context.Context, id RouteIDInPath, params *UpdateRouteParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// UpdateRoute Update a route
+	//
+	// Updates the fields that you send. Requests in progress keep the old route. Null removes `weights` and `timeout_ms`.
+	//
+	// Requires the scope `routes:write`.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PATCH /v1/routes/{id} (the `UpdateRoute` operationId).
+	UpdateRoute(ctx context.Context, id RouteIDInPath, params *UpdateRouteParams, body UpdateRouteJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// CreateScopedTokenWithBody Create a scoped token
 	//
 	// Creates a token that has a subset of the key's scopes for up to 15 minutes. Call this from your backend, and pass the `value` to the browser or app. Only this response has the `value`.
@@ -8325,6 +8586,149 @@ func (c *Client) UpdateProject(ctx context.Context, id ProjectIDInPath, params *
 // Corresponds with GET /v1/replays/{id} (the `GetReplay` operationId).
 func (c *Client) GetReplay(ctx context.Context, id ReplayIDInPath, params *GetReplayParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetReplayRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListRoutes List routes
+//
+// Lists the routes of your workspace and environment by name, at most 100. A pinned key sees those of its project.
+//
+// Requires the scope `routes:read`.
+//
+// Corresponds with GET /v1/routes (the `ListRoutes` operationId).
+func (c *Client) ListRoutes(ctx context.Context, params *ListRoutesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListRoutesRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateRouteWithBody Create a route
+//
+// Creates a route: a name for a list of models. Requests use it as `route/NAME`. The models must be ones that the key can call (`404 model_not_found`).
+// A name that the operator uses, or that another route of the same project has, fails with `409 invalid_state`. A workspace has at most 100 routes in each environment (`409 limit_reached`).
+//
+// Requires the scope `routes:write`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/routes (the `CreateRoute` operationId).
+func (c *Client) CreateRouteWithBody(ctx context.Context, params *CreateRouteParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateRouteRequestWithBody(c.Server, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CreateRoute Create a route
+//
+// Creates a route: a name for a list of models. Requests use it as `route/NAME`. The models must be ones that the key can call (`404 model_not_found`).
+// A name that the operator uses, or that another route of the same project has, fails with `409 invalid_state`. A workspace has at most 100 routes in each environment (`409 limit_reached`).
+//
+// Requires the scope `routes:write`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/routes (the `CreateRoute` operationId).
+func (c *Client) CreateRoute(ctx context.Context, params *CreateRouteParams, body CreateRouteJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCreateRouteRequest(c.Server, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// DeleteRoute Delete a route
+//
+// Deletes a route. Requests that name it fail with `404 model_not_found`.
+//
+// Requires the scope `routes:write`.
+//
+// Corresponds with DELETE /v1/routes/{id} (the `DeleteRoute` operationId).
+func (c *Client) DeleteRoute(ctx context.Context, id RouteIDInPath, params *DeleteRouteParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewDeleteRouteRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetRoute Get a route
+//
+// Returns a route.
+//
+// Requires the scope `routes:read`.
+//
+// Corresponds with GET /v1/routes/{id} (the `GetRoute` operationId).
+func (c *Client) GetRoute(ctx context.Context, id RouteIDInPath, params *GetRouteParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetRouteRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateRouteWithBody Update a route
+//
+// Updates the fields that you send. Requests in progress keep the old route. Null removes `weights` and `timeout_ms`.
+//
+// Requires the scope `routes:write`.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PATCH /v1/routes/{id} (the `UpdateRoute` operationId).
+func (c *Client) UpdateRouteWithBody(ctx context.Context, id RouteIDInPath, params *UpdateRouteParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateRouteRequestWithBody(c.Server, id, params, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// UpdateRoute Update a route
+//
+// Updates the fields that you send. Requests in progress keep the old route. Null removes `weights` and `timeout_ms`.
+//
+// Requires the scope `routes:write`.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PATCH /v1/routes/{id} (the `UpdateRoute` operationId).
+func (c *Client) UpdateRoute(ctx context.Context, id RouteIDInPath, params *UpdateRouteParams, body UpdateRouteJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewUpdateRouteRequest(c.Server, id, params, body)
 	if err != nil {
 		return nil, err
 	}
@@ -12246,6 +12650,274 @@ func NewGetReplayRequest(server string, id ReplayIDInPath, params *GetReplayPara
 	return req, nil
 }
 
+// NewListRoutesRequest constructs an http.Request for the ListRoutes method
+func NewListRoutesRequest(server string, params *ListRoutesParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/routes")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.ServiceProject != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Service-Project", *params.ServiceProject, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Service-Project", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewCreateRouteRequest calls the generic CreateRoute builder with application/json body
+func NewCreateRouteRequest(server string, params *CreateRouteParams, body CreateRouteJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewCreateRouteRequestWithBody(server, params, "application/json", bodyReader)
+}
+
+// NewCreateRouteRequestWithBody constructs an http.Request for the CreateRoute method, with any body, and a specified content type
+func NewCreateRouteRequestWithBody(server string, params *CreateRouteParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/routes")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.IdempotencyKey != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Idempotency-Key", *params.IdempotencyKey, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Idempotency-Key", headerParam0)
+		}
+
+		if params.ServiceProject != nil {
+			var headerParam1 string
+
+			headerParam1, err = runtime.StyleParamWithOptions("simple", false, "Service-Project", *params.ServiceProject, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Service-Project", headerParam1)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewDeleteRouteRequest constructs an http.Request for the DeleteRoute method
+func NewDeleteRouteRequest(server string, id RouteIDInPath, params *DeleteRouteParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/routes/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodDelete, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.ServiceProject != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Service-Project", *params.ServiceProject, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Service-Project", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetRouteRequest constructs an http.Request for the GetRoute method
+func NewGetRouteRequest(server string, id RouteIDInPath, params *GetRouteParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/routes/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.ServiceProject != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Service-Project", *params.ServiceProject, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Service-Project", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewUpdateRouteRequest calls the generic UpdateRoute builder with application/json body
+func NewUpdateRouteRequest(server string, id RouteIDInPath, params *UpdateRouteParams, body UpdateRouteJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewUpdateRouteRequestWithBody(server, id, params, "application/json", bodyReader)
+}
+
+// NewUpdateRouteRequestWithBody constructs an http.Request for the UpdateRoute method, with any body, and a specified content type
+func NewUpdateRouteRequestWithBody(server string, id RouteIDInPath, params *UpdateRouteParams, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/routes/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPatch, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	if params != nil {
+
+		if params.ServiceProject != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Service-Project", *params.ServiceProject, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Service-Project", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
 // NewCreateScopedTokenRequest calls the generic CreateScopedToken builder with application/json body
 func NewCreateScopedTokenRequest(server string, params *CreateScopedTokenParams, body CreateScopedTokenJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -15409,6 +16081,85 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/replays/{id} (the `GetReplay` operationId).
 	GetReplayWithResponse(ctx context.Context, id ReplayIDInPath, params *GetReplayParams, reqEditors ...RequestEditorFn) (*GetReplayResponse, error)
 
+	// ListRoutesWithResponse List routes
+	//
+	// Lists the routes of your workspace and environment by name, at most 100. A pinned key sees those of its project.
+	//
+	// Requires the scope `routes:read`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/routes (the `ListRoutes` operationId).
+	ListRoutesWithResponse(ctx context.Context, params *ListRoutesParams, reqEditors ...RequestEditorFn) (*ListRoutesResponse, error)
+
+	// CreateRouteWithBodyWithResponse Create a route
+	//
+	// Creates a route: a name for a list of models. Requests use it as `route/NAME`. The models must be ones that the key can call (`404 model_not_found`).
+	// A name that the operator uses, or that another route of the same project has, fails with `409 invalid_state`. A workspace has at most 100 routes in each environment (`409 limit_reached`).
+	//
+	// Requires the scope `routes:write`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/routes (the `CreateRoute` operationId).
+	CreateRouteWithBodyWithResponse(ctx context.Context, params *CreateRouteParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateRouteResponse, error)
+
+	// CreateRouteWithResponse Create a route
+	//
+	// Creates a route: a name for a list of models. Requests use it as `route/NAME`. The models must be ones that the key can call (`404 model_not_found`).
+	// A name that the operator uses, or that another route of the same project has, fails with `409 invalid_state`. A workspace has at most 100 routes in each environment (`409 limit_reached`).
+	//
+	// Requires the scope `routes:write`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/routes (the `CreateRoute` operationId).
+	CreateRouteWithResponse(ctx context.Context, params *CreateRouteParams, body CreateRouteJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateRouteResponse, error)
+
+	// DeleteRouteWithResponse Delete a route
+	//
+	// Deletes a route. Requests that name it fail with `404 model_not_found`.
+	//
+	// Requires the scope `routes:write`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with DELETE /v1/routes/{id} (the `DeleteRoute` operationId).
+	DeleteRouteWithResponse(ctx context.Context, id RouteIDInPath, params *DeleteRouteParams, reqEditors ...RequestEditorFn) (*DeleteRouteResponse, error)
+
+	// GetRouteWithResponse Get a route
+	//
+	// Returns a route.
+	//
+	// Requires the scope `routes:read`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/routes/{id} (the `GetRoute` operationId).
+	GetRouteWithResponse(ctx context.Context, id RouteIDInPath, params *GetRouteParams, reqEditors ...RequestEditorFn) (*GetRouteResponse, error)
+
+	// UpdateRouteWithBodyWithResponse Update a route
+	//
+	// Updates the fields that you send. Requests in progress keep the old route. Null removes `weights` and `timeout_ms`.
+	//
+	// Requires the scope `routes:write`.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /v1/routes/{id} (the `UpdateRoute` operationId).
+	UpdateRouteWithBodyWithResponse(ctx context.Context, id RouteIDInPath, params *UpdateRouteParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateRouteResponse, error)
+
+	// UpdateRouteWithResponse Update a route
+	//
+	// Updates the fields that you send. Requests in progress keep the old route. Null removes `weights` and `timeout_ms`.
+	//
+	// Requires the scope `routes:write`.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PATCH /v1/routes/{id} (the `UpdateRoute` operationId).
+	UpdateRouteWithResponse(ctx context.Context, id RouteIDInPath, params *UpdateRouteParams, body UpdateRouteJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateRouteResponse, error)
+
 	// CreateScopedTokenWithBodyWithResponse Create a scoped token
 	//
 	// Creates a token that has a subset of the key's scopes for up to 15 minutes. Call this from your backend, and pass the `value` to the browser or app. Only this response has the `value`.
@@ -16993,6 +17744,131 @@ func (r GetReplayResponse) Status() string {
 
 // StatusCode returns HTTPResponse.StatusCode
 func (r GetReplayResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+type ListRoutesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RouteList
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+}
+
+// Status returns HTTPResponse.Status
+func (r ListRoutesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListRoutesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+type CreateRouteResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Route
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+}
+
+// Status returns HTTPResponse.Status
+func (r CreateRouteResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CreateRouteResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+type DeleteRouteResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *DeletedRoute
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+}
+
+// Status returns HTTPResponse.Status
+func (r DeleteRouteResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r DeleteRouteResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+type GetRouteResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Route
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+}
+
+// Status returns HTTPResponse.Status
+func (r GetRouteResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetRouteResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+type UpdateRouteResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Route
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+}
+
+// Status returns HTTPResponse.Status
+func (r UpdateRouteResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r UpdateRouteResponse) StatusCode() int {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.StatusCode
 	}
@@ -18860,6 +19736,127 @@ func (c *ClientWithResponses) GetReplayWithResponse(ctx context.Context, id Repl
 		return nil, err
 	}
 	return ParseGetReplayResponse(rsp)
+}
+
+// ListRoutesWithResponse List routes
+//
+// Lists the routes of your workspace and environment by name, at most 100. A pinned key sees those of its project.
+//
+// Requires the scope `routes:read`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/routes (the `ListRoutes` operationId).
+func (c *ClientWithResponses) ListRoutesWithResponse(ctx context.Context, params *ListRoutesParams, reqEditors ...RequestEditorFn) (*ListRoutesResponse, error) {
+	rsp, err := c.ListRoutes(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListRoutesResponse(rsp)
+}
+
+// CreateRouteWithBodyWithResponse Create a route
+//
+// Creates a route: a name for a list of models. Requests use it as `route/NAME`. The models must be ones that the key can call (`404 model_not_found`).
+// A name that the operator uses, or that another route of the same project has, fails with `409 invalid_state`. A workspace has at most 100 routes in each environment (`409 limit_reached`).
+//
+// Requires the scope `routes:write`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/routes (the `CreateRoute` operationId).
+func (c *ClientWithResponses) CreateRouteWithBodyWithResponse(ctx context.Context, params *CreateRouteParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*CreateRouteResponse, error) {
+	rsp, err := c.CreateRouteWithBody(ctx, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateRouteResponse(rsp)
+}
+
+// CreateRouteWithResponse Create a route
+//
+// Creates a route: a name for a list of models. Requests use it as `route/NAME`. The models must be ones that the key can call (`404 model_not_found`).
+// A name that the operator uses, or that another route of the same project has, fails with `409 invalid_state`. A workspace has at most 100 routes in each environment (`409 limit_reached`).
+//
+// Requires the scope `routes:write`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/routes (the `CreateRoute` operationId).
+func (c *ClientWithResponses) CreateRouteWithResponse(ctx context.Context, params *CreateRouteParams, body CreateRouteJSONRequestBody, reqEditors ...RequestEditorFn) (*CreateRouteResponse, error) {
+	rsp, err := c.CreateRoute(ctx, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCreateRouteResponse(rsp)
+}
+
+// DeleteRouteWithResponse Delete a route
+//
+// Deletes a route. Requests that name it fail with `404 model_not_found`.
+//
+// Requires the scope `routes:write`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with DELETE /v1/routes/{id} (the `DeleteRoute` operationId).
+func (c *ClientWithResponses) DeleteRouteWithResponse(ctx context.Context, id RouteIDInPath, params *DeleteRouteParams, reqEditors ...RequestEditorFn) (*DeleteRouteResponse, error) {
+	rsp, err := c.DeleteRoute(ctx, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseDeleteRouteResponse(rsp)
+}
+
+// GetRouteWithResponse Get a route
+//
+// Returns a route.
+//
+// Requires the scope `routes:read`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/routes/{id} (the `GetRoute` operationId).
+func (c *ClientWithResponses) GetRouteWithResponse(ctx context.Context, id RouteIDInPath, params *GetRouteParams, reqEditors ...RequestEditorFn) (*GetRouteResponse, error) {
+	rsp, err := c.GetRoute(ctx, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetRouteResponse(rsp)
+}
+
+// UpdateRouteWithBodyWithResponse Update a route
+//
+// Updates the fields that you send. Requests in progress keep the old route. Null removes `weights` and `timeout_ms`.
+//
+// Requires the scope `routes:write`.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /v1/routes/{id} (the `UpdateRoute` operationId).
+func (c *ClientWithResponses) UpdateRouteWithBodyWithResponse(ctx context.Context, id RouteIDInPath, params *UpdateRouteParams, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*UpdateRouteResponse, error) {
+	rsp, err := c.UpdateRouteWithBody(ctx, id, params, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateRouteResponse(rsp)
+}
+
+// UpdateRouteWithResponse Update a route
+//
+// Updates the fields that you send. Requests in progress keep the old route. Null removes `weights` and `timeout_ms`.
+//
+// Requires the scope `routes:write`.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PATCH /v1/routes/{id} (the `UpdateRoute` operationId).
+func (c *ClientWithResponses) UpdateRouteWithResponse(ctx context.Context, id RouteIDInPath, params *UpdateRouteParams, body UpdateRouteJSONRequestBody, reqEditors ...RequestEditorFn) (*UpdateRouteResponse, error) {
+	rsp, err := c.UpdateRoute(ctx, id, params, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseUpdateRouteResponse(rsp)
 }
 
 // CreateScopedTokenWithBodyWithResponse Create a scoped token
@@ -21049,6 +22046,171 @@ func ParseGetReplayResponse(rsp *http.Response) (*GetReplayResponse, error) {
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest Replay
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseListRoutesResponse parses an HTTP response from a ListRoutesWithResponse call
+func ParseListRoutesResponse(rsp *http.Response) (*ListRoutesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListRoutesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RouteList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseCreateRouteResponse parses an HTTP response from a CreateRouteWithResponse call
+func ParseCreateRouteResponse(rsp *http.Response) (*CreateRouteResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CreateRouteResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Route
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseDeleteRouteResponse parses an HTTP response from a DeleteRouteWithResponse call
+func ParseDeleteRouteResponse(rsp *http.Response) (*DeleteRouteResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &DeleteRouteResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest DeletedRoute
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetRouteResponse parses an HTTP response from a GetRouteWithResponse call
+func ParseGetRouteResponse(rsp *http.Response) (*GetRouteResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetRouteResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Route
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseUpdateRouteResponse parses an HTTP response from a UpdateRouteWithResponse call
+func ParseUpdateRouteResponse(rsp *http.Response) (*UpdateRouteResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &UpdateRouteResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Route
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

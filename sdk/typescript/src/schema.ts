@@ -1292,6 +1292,69 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/routes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List routes
+         * @description Lists the routes of your workspace and environment by name, at most 100. A pinned key sees those of its project.
+         *
+         *     Requires the scope `routes:read`.
+         */
+        get: operations["listRoutes"];
+        put?: never;
+        /**
+         * Create a route
+         * @description Creates a route: a name for a list of models. Requests use it as `route/NAME`. The models must be ones that the key can call (`404 model_not_found`).
+         *     A name that the operator uses, or that another route of the same project has, fails with `409 invalid_state`. A workspace has at most 100 routes in each environment (`409 limit_reached`).
+         *
+         *     Requires the scope `routes:write`.
+         */
+        post: operations["createRoute"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/routes/{id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get a route
+         * @description Returns a route.
+         *
+         *     Requires the scope `routes:read`.
+         */
+        get: operations["getRoute"];
+        put?: never;
+        post?: never;
+        /**
+         * Delete a route
+         * @description Deletes a route. Requests that name it fail with `404 model_not_found`.
+         *
+         *     Requires the scope `routes:write`.
+         */
+        delete: operations["deleteRoute"];
+        options?: never;
+        head?: never;
+        /**
+         * Update a route
+         * @description Updates the fields that you send. Requests in progress keep the old route. Null removes `weights` and `timeout_ms`.
+         *
+         *     Requires the scope `routes:write`.
+         */
+        patch: operations["updateRoute"];
+        trace?: never;
+    };
     "/v1/audit": {
         parameters: {
             query?: never;
@@ -1737,13 +1800,14 @@ export interface components {
         AgentStepId: string;
         ApprovalId: string;
         ToolServerId: string;
+        RouteId: string;
         /** @description 1 to 64 letters, digits, dots, underscores and dashes, starting with a letter or digit. */
         ProjectId: string;
         /**
          * scope name
          * @description A scope, a wildcard for a resource (`images:*`), or `*` for everything. Wildcards include future scopes.
          */
-        ScopeName: "models:read" | "chat.completions:create" | "responses:create" | "messages:create" | "embeddings:create" | "moderations:create" | "rerank:create" | "images:create" | "images:read" | "videos:create" | "videos:read" | "voice:create" | "voice:read" | "files:create" | "files:read" | "audio.transcriptions:create" | "batches:create" | "batches:read" | "agents.runs:create" | "agents.runs:read" | "agents.runs:approve" | "webhooks:read" | "webhooks:write" | "events:read" | "events:replay" | "scoped_tokens:create" | "keys:read" | "keys:write" | "projects:read" | "projects:write" | "usage:read" | "audit:read" | "billing:read" | "billing:write" | "mcp.tools:call" | "tool_servers:read" | "tool_servers:write" | (string & {});
+        ScopeName: "models:read" | "chat.completions:create" | "responses:create" | "messages:create" | "embeddings:create" | "moderations:create" | "rerank:create" | "images:create" | "images:read" | "videos:create" | "videos:read" | "voice:create" | "voice:read" | "files:create" | "files:read" | "audio.transcriptions:create" | "batches:create" | "batches:read" | "agents.runs:create" | "agents.runs:read" | "agents.runs:approve" | "webhooks:read" | "webhooks:write" | "events:read" | "events:replay" | "scoped_tokens:create" | "keys:read" | "keys:write" | "projects:read" | "projects:write" | "usage:read" | "audit:read" | "billing:read" | "billing:write" | "mcp.tools:call" | "tool_servers:read" | "tool_servers:write" | "routes:read" | "routes:write" | (string & {});
         /** @description An object without fields. */
         Nothing: Record<string, never>;
         /** @description The body of every error. */
@@ -2658,6 +2722,75 @@ export interface components {
             object: "tool_server";
             /** @constant */
             deleted: true;
+        };
+        /** @description How the models are ordered. `order` tries them as listed, `weight` at random in proportion to the weights, `latency` the fastest first and `price` the cheapest first, each divided by the weight. More values may be added. */
+        RouteStrategy: "order" | "weight" | "latency" | "price" | (string & {});
+        /** @description The models to try. */
+        RouteModels: string[];
+        /** @description One weight for each model. Not for the strategy `order`. */
+        RouteWeights: number[] | null;
+        /** @description How many milliseconds each attempt may take until the first chunk of a stream, or until the end of another response. */
+        RouteTimeout: number | null;
+        RouteCreate: {
+            /** @description The name. Requests use it as `route/NAME`. */
+            name: string;
+            models: components["schemas"]["RouteModels"];
+            /** @description Default: `"order"`. */
+            strategy?: components["schemas"]["RouteStrategy"];
+            weights?: components["schemas"]["RouteWeights"];
+            timeout_ms?: components["schemas"]["RouteTimeout"];
+            /** @description The project whose requests can use the route. Null for all requests of the workspace. The default is the project of a pinned key. */
+            project?: string | null;
+        };
+        RouteUpdate: {
+            /** @description The name. */
+            name?: string;
+            models?: components["schemas"]["RouteModels"];
+            strategy?: components["schemas"]["RouteStrategy"];
+            weights?: components["schemas"]["RouteWeights"];
+            timeout_ms?: components["schemas"]["RouteTimeout"];
+        };
+        /** @description A name for a list of models. */
+        Route: {
+            id: components["schemas"]["RouteId"];
+            /** @constant */
+            object: "route";
+            /** @description The name. */
+            name: string;
+            /** @description The `model` of requests that use the route. */
+            model: string;
+            models: components["schemas"]["RouteModels"];
+            strategy: components["schemas"]["RouteStrategy"];
+            weights: components["schemas"]["RouteWeights"];
+            timeout_ms: components["schemas"]["RouteTimeout"];
+            /** @description Whether the operator has since defined a route with the same name, which requests get instead. */
+            shadowed: boolean;
+            /** @description The project whose requests can use the route. Null for all requests of the workspace. */
+            project: string | null;
+            environment: components["schemas"]["Environment"];
+            /**
+             * Unix time
+             * @description When the route was created.
+             */
+            created_at: number;
+        };
+        DeletedRoute: {
+            id: components["schemas"]["RouteId"];
+            /** @constant */
+            object: "route";
+            /** @constant */
+            deleted: true;
+        };
+        RouteList: {
+            /** @constant */
+            object: "list";
+            data: components["schemas"]["Route"][];
+            /** @description The first ID of the page. */
+            first_id: string | null;
+            /** @description The last ID of the page. */
+            last_id: string | null;
+            /** @description Always false. */
+            has_more: boolean;
         };
         ToolServerList: {
             /** @constant */
@@ -3881,6 +4014,8 @@ export interface components {
             errors: number;
             input_tokens: number;
             output_tokens: number;
+            /** @description The part of the input tokens that providers read from their prompt caches. */
+            cached_tokens: number;
             /** @description The cost of the requests. */
             credits: components["schemas"]["Credits"];
             /** @description The simulated cost of test requests. */
@@ -4030,6 +4165,8 @@ export interface components {
         KeyIdInPath: components["schemas"]["KeyId"];
         /** @description The project's ID. */
         ProjectIdInPath: components["schemas"]["ProjectId"];
+        /** @description The route's ID. */
+        RouteIdInPath: components["schemas"]["RouteId"];
         /** @description The tool server's ID. */
         ToolServerIdInPath: components["schemas"]["ToolServerId"];
         /** @description The endpoint's ID. */
@@ -6707,6 +6844,185 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ToolServer"];
+                };
+            };
+            /** @description An error. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    listRoutes: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The project of the request. */
+                "Service-Project"?: components["parameters"]["ServiceProject"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description All routes. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RouteList"];
+                };
+            };
+            /** @description An error. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    createRoute: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description Printable ASCII of your choice, such as a UUID. If you repeat the request with the same key and body within 24 hours, you get the first response again. */
+                "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
+                /** @description The project of the request. */
+                "Service-Project"?: components["parameters"]["ServiceProject"];
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["RouteCreate"];
+            };
+        };
+        responses: {
+            /** @description The route. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Route"];
+                };
+            };
+            /** @description An error. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getRoute: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The project of the request. */
+                "Service-Project"?: components["parameters"]["ServiceProject"];
+            };
+            path: {
+                /** @description The route's ID. */
+                id: components["parameters"]["RouteIdInPath"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The route. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Route"];
+                };
+            };
+            /** @description An error. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    deleteRoute: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The project of the request. */
+                "Service-Project"?: components["parameters"]["ServiceProject"];
+            };
+            path: {
+                /** @description The route's ID. */
+                id: components["parameters"]["RouteIdInPath"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The deleted route. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeletedRoute"];
+                };
+            };
+            /** @description An error. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    updateRoute: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The project of the request. */
+                "Service-Project"?: components["parameters"]["ServiceProject"];
+            };
+            path: {
+                /** @description The route's ID. */
+                id: components["parameters"]["RouteIdInPath"];
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["RouteUpdate"];
+            };
+        };
+        responses: {
+            /** @description The updated route. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Route"];
                 };
             };
             /** @description An error. */

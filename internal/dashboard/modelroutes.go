@@ -1,0 +1,152 @@
+package dashboard
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/modelroutes"
+)
+
+type routesData struct {
+	Routes     []routeRow
+	Projects   []string
+	Strategies []modelroutes.Strategy
+}
+
+type routeRow struct {
+	*modelroutes.Route
+	Shadowed bool // the operator has a route with the same name
+}
+
+// Seen returns the fingerprint of the form's values.
+func (r routeRow) Seen() string { return routeFingerprint(r.Route) }
+
+func routeFingerprint(r *modelroutes.Route) string {
+	return fingerprint(r.Name, r.Models, r.Strategy, r.Weights, r.Timeout)
+}
+
+// WeightText returns the weights as the form shows them.
+func (r routeRow) WeightText() string {
+	words := make([]string, len(r.Weights))
+	for i, w := range r.Weights {
+		words[i] = strconv.Itoa(w)
+	}
+	return strings.Join(words, " ")
+}
+
+// ModelText returns the models as the form shows them.
+func (r routeRow) ModelText() string { return strings.Join(r.Models, "\n") }
+
+// Milliseconds returns the timeout, or an empty string if there is none.
+func (r routeRow) Milliseconds() string {
+	if r.Timeout == 0 {
+		return ""
+	}
+	return strconv.FormatInt(r.Timeout.Milliseconds(), 10)
+}
+
+func (req *request) routeRow(r *modelroutes.Route) routeRow {
+	return routeRow{r, req.s.Routes.IsTaken(r.Name)}
+}
+
+func modelRoutesPage(req *request) (*view, error) {
+	list, err := req.s.Routes.List(req.Context(), req.s.DB, req.principal.Visibility())
+	if err != nil {
+		return nil, err
+	}
+	d := routesData{Strategies: modelroutes.Strategies}
+	for _, r := range list {
+		d.Routes = append(d.Routes, req.routeRow(r))
+	}
+	projects, _, err := accounts.ListProjects(req.Context(), req.s.DB, req.workspace.In(req.env), db.Page{Limit: accounts.MaxProjects})
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range projects {
+		if p.ArchivedAt == nil {
+			d.Projects = append(d.Projects, p.ID)
+		}
+	}
+	return &view{template: "routes", title: "Routes", data: d, live: true}, nil
+}
+
+// readRoute sets what the form has.
+func (req *request) readRoute(r *modelroutes.Route) error {
+	r.Name, r.Models, r.Strategy, r.Weights = req.form("name"), strings.Fields(req.form("models")), modelroutes.Strategy(req.form("strategy")), nil
+	for _, word := range strings.FieldsFunc(req.form("weights"), func(c rune) bool { return c == ' ' || c == ',' || c == '\n' || c == '\r' }) {
+		n, err := strconv.Atoi(word)
+		if err != nil {
+			return fault.Invalid("weights", "Enter whole numbers from 1 to 1000, one for each model.")
+		}
+		r.Weights = append(r.Weights, n)
+	}
+	ms, err := req.formNumber("timeout_ms")
+	if err != nil {
+		return err
+	}
+	if r.Timeout = 0; ms != nil {
+		const most = int64(time.Hour / time.Millisecond)
+		if *ms < 1 || *ms > most {
+			return fault.Invalid("timeout_ms", "Enter a number from 100 to %d, or nothing.", most)
+		}
+		r.Timeout = time.Duration(*ms) * time.Millisecond
+	}
+	return req.s.Gateway.CheckRouteModels(req.principal, r.Models)
+}
+
+func createModelRoute(req *request) (*view, error) {
+	r := &modelroutes.Route{Tenant: req.workspace.In(req.env), Project: req.form("project")}
+	if err := req.readRoute(r); err != nil {
+		return nil, err
+	}
+	return req.save(req.to("routes"), "Route created.", func(tx *db.Tx) error {
+		return req.s.Routes.Create(req.Context(), tx, req.actor(), r)
+	})
+}
+
+func (req *request) modelRoute() (*modelroutes.Route, error) {
+	return req.s.Routes.Get(req.Context(), req.s.DB, req.principal.Visibility(), req.id())
+}
+
+type routeData struct {
+	Route      routeRow
+	Strategies []modelroutes.Strategy
+}
+
+func showModelRoute(req *request, r *modelroutes.Route) (*view, error) {
+	return &view{template: "route", title: r.Name, data: routeData{req.routeRow(r), modelroutes.Strategies}}, nil
+}
+
+func updateModelRoute(req *request) (*view, error) {
+	return req.changeModelRoute("routes/"+req.id(), "Route saved.", func(tx *db.Tx, r *modelroutes.Route) error {
+		before := routeFingerprint(r)
+		if err := req.readRoute(r); err != nil {
+			return err
+		}
+		if err := req.checkEditConflict(before, routeFingerprint(r)); err != nil {
+			return err
+		}
+		return req.s.Routes.Update(req.Context(), tx, req.actor(), r)
+	})
+}
+
+func deleteModelRoute(req *request) (*view, error) {
+	return req.changeModelRoute("routes", "Route deleted.", func(tx *db.Tx, r *modelroutes.Route) error {
+		return req.s.Routes.Delete(req.Context(), tx, req.actor(), r)
+	})
+}
+
+// changeModelRoute changes the route in the path and redirects to a page.
+func (req *request) changeModelRoute(to, notice string, change func(tx *db.Tx, r *modelroutes.Route) error) (*view, error) {
+	return req.save(req.to(to), notice, func(tx *db.Tx) error {
+		r, err := req.s.Routes.GetLocked(req.Context(), tx, req.principal.Visibility(), req.id())
+		if err != nil {
+			return err
+		}
+		return change(tx, r)
+	})
+}
