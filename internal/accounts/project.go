@@ -41,6 +41,8 @@ type Project struct {
 	MonthlyBudget *credits.Micro
 	CreatedAt     time.Time
 	ArchivedAt    *time.Time
+
+	AlertThresholds AlertThresholds // of the budget; nil for the workspace's
 }
 
 // Status is active or archived.
@@ -51,10 +53,10 @@ func (p *Project) Status() string {
 	return "active"
 }
 
-const projectColumns = "workspace_id, environment, id, name, monthly_budget, created_at, archived_at"
+const projectColumns = "workspace_id, environment, id, name, monthly_budget, created_at, archived_at, alert_thresholds"
 
 var scanProject = db.Scanner(func(p *Project) []any {
-	return []any{&p.WorkspaceID, &p.Environment, &p.ID, &p.Name, &p.MonthlyBudget, &p.CreatedAt, &p.ArchivedAt}
+	return []any{&p.WorkspaceID, &p.Environment, &p.ID, &p.Name, &p.MonthlyBudget, &p.CreatedAt, &p.ArchivedAt, &p.AlertThresholds}
 })
 
 // CreateProject stores a new project.
@@ -66,12 +68,15 @@ func CreateProject(ctx context.Context, tx *db.Tx, p *Project, now time.Time) er
 	if err := CheckName("name", p.Name); err != nil {
 		return err
 	}
+	if err := p.AlertThresholds.Check(); err != nil {
+		return err
+	}
 	if err := checkProjectLimit(ctx, tx, p.Tenant); err != nil {
 		return err
 	}
 	p.CreatedAt = now
 	_, err := tx.Exec(ctx, db.Insert("projects", projectColumns),
-		p.WorkspaceID, p.Environment, p.ID, p.Name, (*int64)(p.MonthlyBudget), now.UnixMicro(), nil)
+		p.WorkspaceID, p.Environment, p.ID, p.Name, (*int64)(p.MonthlyBudget), now.UnixMicro(), nil, p.AlertThresholds.Stored())
 	if errors.Is(err, db.ErrExists) {
 		return fault.Param(fault.InvalidState, "id", "Project %q already exists. Restore an archived project with PATCH.", p.ID)
 	}
@@ -181,14 +186,17 @@ func SaveProject(ctx context.Context, tx *db.Tx, p *Project) error {
 			return err
 		}
 	}
+	if err := p.AlertThresholds.Check(); err != nil {
+		return err
+	}
 	if stored.ArchivedAt != nil && p.ArchivedAt == nil {
 		if err := checkProjectLimit(ctx, tx, p.Tenant); err != nil {
 			return err
 		}
 	}
-	_, err = tx.Exec(ctx, `UPDATE projects SET name = $4, monthly_budget = $5, archived_at = $6
+	_, err = tx.Exec(ctx, `UPDATE projects SET name = $4, monthly_budget = $5, archived_at = $6, alert_thresholds = $7
 		WHERE workspace_id = $1 AND environment = $2 AND id = $3`,
-		p.WorkspaceID, p.Environment, p.ID, p.Name, (*int64)(p.MonthlyBudget), db.Micros(p.ArchivedAt))
+		p.WorkspaceID, p.Environment, p.ID, p.Name, (*int64)(p.MonthlyBudget), db.Micros(p.ArchivedAt), p.AlertThresholds.Stored())
 	tx.Signal(SignalWorkspace, p.WorkspaceID)
 	return err
 }
@@ -196,7 +204,7 @@ func SaveProject(ctx context.Context, tx *db.Tx, p *Project) error {
 // LogAction writes an action on the project to the admin log.
 func (p *Project) LogAction(ctx context.Context, tx *db.Tx, by audit.Actor, action string, now time.Time) error {
 	return by.Log(ctx, tx, audit.Action{Tenant: p.Tenant, Project: p.ID, Action: action, Target: p.ID},
-		map[string]any{"name": p.Name, "monthly_budget": p.MonthlyBudget, "status": p.Status()}, now)
+		map[string]any{"name": p.Name, "monthly_budget": p.MonthlyBudget, "status": p.Status(), "alert_thresholds": p.AlertThresholds}, now)
 }
 
 // ListProjects returns a page of projects by creation time.

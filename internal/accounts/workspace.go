@@ -75,6 +75,7 @@ type Workspace struct {
 	RotationGrace        time.Duration
 	MonthlyCredits       *credits.Micro // nil for no limit
 	Alert                Threshold
+	AlertThresholds      AlertThresholds // of budgets; nil for the default
 	LeakPolicy           LeakPolicy
 	TestTools            ToolMode      // of test runs; empty for the server's default
 	RequireSecondFactor  bool          // of members, in the dashboard
@@ -140,14 +141,14 @@ func (t Threshold) Of(monthly credits.Micro) credits.Micro {
 	return monthly / 100 * credits.Micro(t.Percent)
 }
 
-const workspaceColumns = "id, name, strict_projects, default_project_budget, rotation_grace_seconds, created_at, monthly_credits, alert_credits, alert_percent, leak_policy, test_tools, require_second_factor, response_retention_seconds"
+const workspaceColumns = "id, name, strict_projects, default_project_budget, rotation_grace_seconds, created_at, monthly_credits, alert_credits, alert_percent, leak_policy, test_tools, require_second_factor, response_retention_seconds, alert_thresholds"
 
 func scanWorkspace(r db.Row) (*Workspace, error) {
 	var w Workspace
 	var grace int64
 	var percent, retention *int64
 	err := db.Scan(r, &w.ID, &w.Name, &w.StrictProjects, &w.DefaultProjectBudget, &grace, &w.CreatedAt, &w.MonthlyCredits, &w.Alert.Credits, &percent,
-		&w.LeakPolicy, &w.TestTools, &w.RequireSecondFactor, &retention)
+		&w.LeakPolicy, &w.TestTools, &w.RequireSecondFactor, &retention, &w.AlertThresholds)
 	w.ResponseRetention = DefaultResponseRetention
 	if retention != nil {
 		w.ResponseRetention = time.Duration(*retention) * time.Second
@@ -200,14 +201,17 @@ func UpdateWorkspace(ctx context.Context, tx *db.Tx, w *Workspace) error {
 	return err
 }
 
-// SetCredits stores the monthly credits and the alert threshold.
+// SetCredits stores the monthly credits and the thresholds of alerts.
 func SetCredits(ctx context.Context, tx *db.Tx, w *Workspace) error {
+	if err := w.AlertThresholds.Check(); err != nil {
+		return err
+	}
 	var percent *int64
 	if w.Alert.Credits == nil {
 		percent = &w.Alert.Percent
 	}
-	_, err := tx.Exec(ctx, "UPDATE workspaces SET monthly_credits = $2, alert_credits = $3, alert_percent = $4 WHERE id = $1",
-		w.ID, (*int64)(w.MonthlyCredits), (*int64)(w.Alert.Credits), percent)
+	_, err := tx.Exec(ctx, "UPDATE workspaces SET monthly_credits = $2, alert_credits = $3, alert_percent = $4, alert_thresholds = $5 WHERE id = $1",
+		w.ID, (*int64)(w.MonthlyCredits), (*int64)(w.Alert.Credits), percent, w.AlertThresholds.Stored())
 	tx.Signal(SignalWorkspace, w.ID)
 	return err
 }

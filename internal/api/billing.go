@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"time"
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/credits"
@@ -22,11 +23,29 @@ type billingObject struct {
 	AlertThreshold accounts.Threshold `json:"alert_threshold"`
 	Period         spend.Period       `json:"period"`
 	ResetsAt       int64              `json:"resets_at"`
+
+	AlertThresholds accounts.AlertThresholds `json:"alert_thresholds"`
+	Forecast        *forecastObject          `json:"forecast"`
 }
 
-func newBillingObject(b *spend.Billing) *billingObject {
+// forecastObject is the spending of the current month at its pace so far.
+type forecastObject struct {
+	Spent       credits.Micro `json:"spent"`
+	ExhaustedAt *int64        `json:"exhausted_at"`
+}
+
+func newForecastObject(spent credits.Micro, limit *credits.Micro, now time.Time) *forecastObject {
+	f := spend.ForecastOf(spent, limit, spend.PeriodOf(now), now)
+	if f == nil {
+		return nil
+	}
+	return &forecastObject{f.Total, unix(f.ExhaustedAt)}
+}
+
+func (c *Call) newBillingObject(b *spend.Billing) *billingObject {
 	return &billingObject{Object: "billing", MonthlyCredits: b.Workspace.MonthlyCredits, Used: b.Spent, Reserved: b.Reserved, Remaining: b.Remaining(),
-		AlertThreshold: b.Workspace.Alert, Period: b.Period, ResetsAt: b.Period.End().Unix()}
+		AlertThreshold: b.Workspace.Alert, Period: b.Period, ResetsAt: b.Period.End().Unix(),
+		AlertThresholds: b.Workspace.AlertThresholds.Or(accounts.DefaultAlertThresholds), Forecast: newForecastObject(b.Spent, b.Workspace.MonthlyCredits, c.s.Now())}
 }
 
 // checkBillingAccess rejects test keys, which have no credits, and pinned keys,
@@ -46,12 +65,14 @@ func getBilling(ctx context.Context, c *Call) (any, error) {
 		return nil, err
 	}
 	b, err := spend.ReadBilling(ctx, c.s.DB, c.Principal.WorkspaceID, c.s.Now())
-	return show(b, err, newBillingObject)
+	return show(b, err, c.newBillingObject)
 }
 
 type updateBillingRequest struct {
 	MonthlyCredits jsonbody.Optional[credits.Micro]   `json:"monthly_credits"`
 	AlertThreshold jsonbody.Optional[json.RawMessage] `json:"alert_threshold"`
+
+	AlertThresholds jsonbody.Optional[accounts.AlertThresholds] `json:"alert_thresholds"`
 }
 
 func updateBilling(ctx context.Context, c *Call, tx *db.Tx, in updateBillingRequest) (any, error) {
@@ -67,9 +88,10 @@ func updateBilling(ctx context.Context, c *Call, tx *db.Tx, in updateBillingRequ
 		if in.AlertThreshold.Set {
 			w.Alert = alert
 		}
+		set(&w.AlertThresholds, in.AlertThresholds)
 		return nil
 	}})
-	return show(b, err, newBillingObject)
+	return show(b, err, c.newBillingObject)
 }
 
 // readThreshold reads a number of credits, or a percentage such as "20%".

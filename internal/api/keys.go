@@ -38,6 +38,10 @@ type KeyObject struct {
 	LastUsedIP     *string              `json:"last_used_ip"`
 	ExpiresAt      *int64               `json:"expires_at"`
 	Previous       *previousObject      `json:"previous"`
+
+	AlertThresholds *accounts.AlertThresholds `json:"alert_thresholds"`
+	AlertEmail      *string                   `json:"alert_email"`
+	Forecast        *forecastObject           `json:"forecast"`
 }
 
 type previousObject struct {
@@ -56,6 +60,7 @@ func KeyObjects(ctx context.Context, q db.Querier, now time.Time, list ...*acces
 	spent, err := spend.Spent(ctx, q, spend.Key, ids, spend.PeriodOf(now))
 	for _, o := range out {
 		o.SpentThisMonth = spent[o.ID]
+		o.Forecast = newForecastObject(o.SpentThisMonth, o.MonthlyBudget, now)
 	}
 	return out, err
 }
@@ -65,6 +70,7 @@ func NewKeyObject(k *access.Key, now time.Time) *KeyObject {
 	o := &KeyObject{ID: k.ID, Object: "key", Name: k.Name, Prefix: k.Prefix, LastFour: k.LastFour, Environment: k.Environment,
 		Scopes: k.Scopes, MonthlyBudget: k.MonthlyBudget, Project: orNil(k.Project), RateLimit: k.RateLimit, Status: k.Status(now),
 		CreatedAt: k.CreatedAt.Unix(), CreatedBy: k.CreatedBy, ParentKeyID: orNil(k.ParentID), LastUsedAt: unix(k.LastUsedAt), LastUsedIP: orNil(k.LastUsedIP), ExpiresAt: unix(k.ExpiresAt)}
+	o.AlertThresholds, o.AlertEmail = thresholdsOrNull(k.AlertThresholds), orNil(k.AlertEmail)
 	o.AllowedIPs = web.Map(k.AllowedIPs, web.ShowPrefix)
 	if k.AllowedTools != nil {
 		o.AllowedTools = &k.AllowedTools
@@ -93,11 +99,14 @@ type createKeyRequest struct {
 	RateLimit     *int64         `json:"rate_limit"`
 	AllowedTools  *[]string      `json:"allowed_tools"`
 	ExpiresAt     *int64         `json:"expires_at"`
+
+	AlertThresholds accounts.AlertThresholds `json:"alert_thresholds"`
+	AlertEmail      string                   `json:"alert_email"`
 }
 
 func createKey(ctx context.Context, c *Call, tx *db.Tx, in createKeyRequest) (any, error) {
 	k := &access.Key{Tenant: c.Principal.Tenant, Name: in.Name, Scopes: in.Scopes,
-		MonthlyBudget: in.MonthlyBudget, RateLimit: in.RateLimit}
+		MonthlyBudget: in.MonthlyBudget, RateLimit: in.RateLimit, AlertThresholds: in.AlertThresholds, AlertEmail: in.AlertEmail}
 	if in.AllowedTools != nil {
 		k.AllowedTools = *in.AllowedTools
 	}
@@ -156,6 +165,9 @@ type updateKeyRequest struct {
 	RateLimit     jsonbody.Optional[int64]         `json:"rate_limit"`
 	AllowedTools  jsonbody.Optional[[]string]      `json:"allowed_tools"`
 	ExpiresAt     jsonbody.Optional[int64]         `json:"expires_at"`
+
+	AlertThresholds jsonbody.Optional[accounts.AlertThresholds] `json:"alert_thresholds"`
+	AlertEmail      jsonbody.Optional[string]                   `json:"alert_email"`
 }
 
 // set sets a field that the body contains.
@@ -181,6 +193,8 @@ func updateKey(ctx context.Context, c *Call, tx *db.Tx, in updateKeyRequest) (an
 	set(&k.Scopes, in.Scopes)
 	setNullable(&k.MonthlyBudget, in.MonthlyBudget)
 	setNullable(&k.RateLimit, in.RateLimit)
+	set(&k.AlertThresholds, in.AlertThresholds)
+	set(&k.AlertEmail, in.AlertEmail)
 	set(&k.AllowedTools, in.AllowedTools)
 	if in.ExpiresAt.Set {
 		if k.ExpiresAt, err = fromUnix("expires_at", in.ExpiresAt.Pointer()); err != nil {
@@ -202,7 +216,9 @@ func updateKey(ctx context.Context, c *Call, tx *db.Tx, in updateKeyRequest) (an
 	if err := c.s.Keys.Update(ctx, tx, c.Caller(), before, &k); err != nil {
 		return nil, err
 	}
-	spend.ReclaimLeases(tx, spend.Account{Level: spend.Key, ID: k.ID}, spend.PeriodOf(c.s.Now()))
+	if err := spend.BudgetChanged(ctx, tx, spend.Account{Level: spend.Key, ID: k.ID}, c.s.Now()); err != nil {
+		return nil, err
+	}
 	return c.key(ctx, tx, &k)
 }
 

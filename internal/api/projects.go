@@ -21,11 +21,22 @@ type projectObject struct {
 	Status         string               `json:"status"`
 	CreatedAt      int64                `json:"created_at"`
 	ArchivedAt     *int64               `json:"archived_at"`
+
+	AlertThresholds *accounts.AlertThresholds `json:"alert_thresholds"`
+	Forecast        *forecastObject           `json:"forecast"`
+}
+
+// thresholdsOrNull returns nil for thresholds that are inherited.
+func thresholdsOrNull(t accounts.AlertThresholds) *accounts.AlertThresholds {
+	if t == nil {
+		return nil
+	}
+	return &t
 }
 
 func newProjectObject(p *accounts.Project) *projectObject {
 	return &projectObject{ID: p.ID, Object: "project", Name: p.Name, Environment: p.Environment, MonthlyBudget: p.MonthlyBudget,
-		Status: p.Status(), CreatedAt: p.CreatedAt.Unix(), ArchivedAt: unix(p.ArchivedAt)}
+		Status: p.Status(), CreatedAt: p.CreatedAt.Unix(), ArchivedAt: unix(p.ArchivedAt), AlertThresholds: thresholdsOrNull(p.AlertThresholds)}
 }
 
 // projects returns projects with their spending. Test requests are free, and a
@@ -42,6 +53,7 @@ func (c *Call) projects(ctx context.Context, q db.Querier, list ...*accounts.Pro
 	spent, err := spend.Spent(ctx, q, spend.Project, ids, spend.PeriodOf(c.s.Now()))
 	for _, o := range out {
 		o.SpentThisMonth = spent[spend.ProjectID(c.Principal.WorkspaceID, o.ID)]
+		o.Forecast = newForecastObject(o.SpentThisMonth, o.MonthlyBudget, c.s.Now())
 	}
 	return out, err
 }
@@ -84,6 +96,8 @@ type createProjectRequest struct {
 	ID            string         `json:"id"`
 	Name          string         `json:"name"`
 	MonthlyBudget *credits.Micro `json:"monthly_budget"`
+
+	AlertThresholds accounts.AlertThresholds `json:"alert_thresholds"`
 }
 
 func createProject(ctx context.Context, c *Call, tx *db.Tx, in createProjectRequest) (any, error) {
@@ -93,7 +107,7 @@ func createProject(ctx context.Context, c *Call, tx *db.Tx, in createProjectRequ
 	if err := c.requireUnpinned(); err != nil {
 		return nil, err
 	}
-	p := &accounts.Project{Tenant: c.Principal.Tenant, ID: in.ID, Name: in.Name, MonthlyBudget: in.MonthlyBudget}
+	p := &accounts.Project{Tenant: c.Principal.Tenant, ID: in.ID, Name: in.Name, MonthlyBudget: in.MonthlyBudget, AlertThresholds: in.AlertThresholds}
 	if err := accounts.CreateProject(ctx, tx, p, c.s.Now()); err != nil {
 		return nil, err
 	}
@@ -148,6 +162,8 @@ type updateProjectRequest struct {
 	Name          jsonbody.Optional[string]        `json:"name"`
 	MonthlyBudget jsonbody.Optional[credits.Micro] `json:"monthly_budget"`
 	Status        jsonbody.Optional[string]        `json:"status"`
+
+	AlertThresholds jsonbody.Optional[accounts.AlertThresholds] `json:"alert_thresholds"`
 }
 
 // updateProject changes a project, and restores an archived one unless the status
@@ -159,6 +175,7 @@ func updateProject(ctx context.Context, c *Call, tx *db.Tx, in updateProjectRequ
 	}
 	set(&p.Name, in.Name)
 	setNullable(&p.MonthlyBudget, in.MonthlyBudget)
+	set(&p.AlertThresholds, in.AlertThresholds)
 	switch {
 	case !in.Status.Set || in.Status.Value == "active":
 		p.ArchivedAt = nil

@@ -170,6 +170,9 @@ func resourceRoutes() []Route {
 
 		{"GET", "/v1/billing", access.BillingRead, read(getBilling)},
 		{"PATCH", "/v1/billing", access.BillingWrite, act(updateBilling)},
+		{"GET", "/v1/notifications", access.BillingRead, read(getNotifications)},
+		{"PATCH", "/v1/notifications", access.BillingWrite, act(updateNotifications)},
+		{"POST", "/v1/notifications/test", access.BillingWrite, testNotifications},
 		{"GET", "/v1/usage", access.UsageRead, read(getUsage)},
 
 		{"POST", mcpPath, access.MCPToolsCall, serveMCP},

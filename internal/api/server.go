@@ -31,6 +31,7 @@ import (
 	"turnpike/internal/limits"
 	"turnpike/internal/media"
 	"turnpike/internal/modelroutes"
+	"turnpike/internal/notifications"
 	"turnpike/internal/operators"
 	"turnpike/internal/tunnel"
 	"turnpike/internal/web"
@@ -62,6 +63,7 @@ type Deps struct {
 	Conversations *conversations.Store
 	APIFiles      *apifiles.Store
 	Background    *background.Service
+	Notifications *notifications.Service
 	Batches       *batches.Service
 	Now           func() time.Time
 

@@ -34,6 +34,7 @@ import (
 	"turnpike/internal/media"
 	"turnpike/internal/modelroutes"
 	"turnpike/internal/nodes"
+	"turnpike/internal/notifications"
 	"turnpike/internal/operators"
 	"turnpike/internal/people"
 	"turnpike/internal/providers/simulator"
@@ -66,6 +67,7 @@ type components struct {
 	conversations *conversations.Store
 	apiFiles      *apifiles.Store
 	outbox        *mail.Outbox
+	notifications *notifications.Service
 	hooks         *webhooks.Service
 	tunnels       *tunnel.Hub
 	gateway       *gateway.Gateway
@@ -177,8 +179,11 @@ func mailServer(cfg config.Config) (*mail.SMTP, error) {
 
 func (i *instance) buildWebhooks(ctx context.Context) error {
 	c := i.cfg.Webhooks
+	guard := safehttp.New(safehttp.Policy{AllowCIDRs: c.AllowCIDRs, AllowHTTP: c.AllowHTTP})
+	i.notifications = notifications.New(notifications.Options{DB: i.store.DB, Ring: i.store.Ring, Guard: guard, Outbox: i.outbox, Node: i.node.ID,
+		PublicURL: i.URL(), Version: i.version, Now: i.now})
 	i.hooks = webhooks.New(webhooks.Options{DB: i.store.DB, Group: i.group, Ring: i.store.Ring, Publisher: i.events, Outbox: i.outbox, Node: i.node.ID,
-		Guard:    safehttp.New(safehttp.Policy{AllowCIDRs: c.AllowCIDRs, AllowHTTP: c.AllowHTTP}),
+		Guard: guard, Notify: i.notifications.Notify,
 		Schedule: c.RetrySchedule, Timeout: c.Timeout, PerEndpoint: c.PerEndpoint, Slots: c.Concurrency,
 		Version: i.version, Link: i.fileURL, Now: i.now})
 	i.tunnels = tunnel.NewHub(i.store.DB, i.hooks)
@@ -234,14 +239,14 @@ func (i *instance) renderBatchError(e batches.Endpoint, f *fault.Error, requestI
 func (i *instance) buildHandler(context.Context) error {
 	d := i.store.DB
 	pages, err := dashboard.New(dashboard.Options{DB: d, Ring: i.store.Ring, People: i.people, Keys: i.keys, Tokens: i.tokens, Webhooks: i.hooks, Media: i.media,
-		Agents: i.agents, ToolServers: i.toolServers, Routes: i.routes, Gateway: i.gateway, Leaks: i.leaks, Files: i.files, APIFiles: i.apiFiles, Batches: i.batches, Outbox: i.outbox, PublicURL: i.URL(), ListenURL: i.ListenURL(), Now: i.now,
+		Agents: i.agents, ToolServers: i.toolServers, Routes: i.routes, Gateway: i.gateway, Leaks: i.leaks, Files: i.files, APIFiles: i.apiFiles, Batches: i.batches, Outbox: i.outbox, Notifications: i.notifications, PublicURL: i.URL(), ListenURL: i.ListenURL(), Now: i.now,
 		SignIn: func() *dashboard.SignInProvider { return i.settings.Load().signIn }, TrustedProxies: i.trustedProxies, Facts: i.facts})
 	if err != nil {
 		return err
 	}
 	i.api = api.New(api.Deps{DB: d, Auth: i.auth, Keys: i.keys, Tokens: i.tokens, Projects: i.directory, Log: i.log, Refused: i.refused, Throttled: i.throttled,
 		Limiter: i.limiter, Webhooks: i.hooks, Tunnels: i.tunnels, Files: i.files, Media: i.media, Agents: i.agents, ToolServers: i.toolServers, Routes: i.routes, Leaks: i.leaks, Gateway: i.gateway,
-		Idempotency: i.idempotency, Conversations: i.conversations, Background: i.background, APIFiles: i.apiFiles, Batches: i.batches, Now: i.now, PublicURL: i.URL(), Version: i.version,
+		Idempotency: i.idempotency, Conversations: i.conversations, Background: i.background, APIFiles: i.apiFiles, Batches: i.batches, Notifications: i.notifications, Now: i.now, PublicURL: i.URL(), Version: i.version,
 		Operators: operators.Credentials{Ring: i.store.Ring, Now: i.now}, Definitions: i.manager()}, i.settings.Load().api)
 	public, err := url.Parse(i.URL())
 	if err != nil {
@@ -296,7 +301,7 @@ func (i *instance) startWork(ctx context.Context) {
 	for _, run := range []func(context.Context){
 		i.runNode, i.recoverEvictedNodes, i.limiter.Run, i.keeper.Run,
 		i.lastUsed.Run, i.refused.Run, i.throttled.Run,
-		i.outbox.Run, i.hold.delay(i.hooks.Run), i.tunnels.Run, i.hold.delay(i.media.Run), i.hold.delay(i.background.Run), i.hold.delay(i.batches.Run), i.hold.delay(i.agents.Run), i.leaks.Run,
+		i.outbox.Run, i.hold.delay(i.hooks.Run), i.hold.delay(i.notifications.Run), i.tunnels.Run, i.hold.delay(i.media.Run), i.hold.delay(i.background.Run), i.hold.delay(i.batches.Run), i.hold.delay(i.agents.Run), i.leaks.Run,
 		func(ctx context.Context) { i.leases.Run(ctx, i.store.DB) },
 		i.hold.watch, i.hold.delay(i.runBackups), i.runCertificates, i.followDefinitions,
 	} {

@@ -31,6 +31,7 @@ func (i *instance) buildRetention(context.Context) error {
 		{Name: "throttled requests", Run: olderThan(i.logWindow, audit.PurgeThrottled)},
 		{Name: "leak reports", Run: olderThan(i.logWindow, leaks.Purge)},
 		{Name: "usage per minute", Run: olderThan(minutesKept, spend.PurgeUsage)},
+		{Name: "budget alerts", Run: olderThan(i.now, spend.PurgeAlerts)},
 		{Name: "shares of limits", Run: olderThan(i.now, limits.Purge)},
 		{Name: "expiring counts", Run: olderThan(i.now, accounts.PurgeCounts)},
 		{Name: "mails", Run: olderThan(i.hooks.RowsBefore, mail.Purge)},

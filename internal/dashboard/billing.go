@@ -105,10 +105,14 @@ func changeBilling(req *request) (*view, error) {
 			return nil, err
 		}
 	}
+	thresholds, err := req.formThresholds()
+	if err != nil {
+		return nil, err
+	}
 	return req.save(req.to("billing"), "Monthly credits saved.", func(tx *db.Tx) error {
 		_, err := spend.ChangeBilling(req.Context(), tx, req.workspace.ID, spend.BillingChange{By: req.actor(), At: req.now(), Apply: func(w *accounts.Workspace) error {
 			before := billingFingerprint(w)
-			w.MonthlyCredits, w.Alert = limit, alert
+			w.MonthlyCredits, w.Alert, w.AlertThresholds = limit, alert, thresholds
 			return req.checkEditConflict(before, billingFingerprint(w))
 		}})
 		return err

@@ -31,6 +31,7 @@ import (
 	"turnpike/internal/mail"
 	"turnpike/internal/media"
 	"turnpike/internal/modelroutes"
+	"turnpike/internal/notifications"
 	"turnpike/internal/people"
 	"turnpike/internal/webhooks"
 )
@@ -56,6 +57,8 @@ type Options struct {
 	APIFiles    *apifiles.Store
 	Batches     *batches.Service
 	Outbox      *mail.Outbox
+	// Notifications are the settings of the workspace's incoming webhook.
+	Notifications *notifications.Service
 
 	PublicURL string
 	ListenURL string // of the server itself, even behind a proxy

@@ -34,16 +34,20 @@ func fingerprint(values ...any) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-func billingFingerprint(w *accounts.Workspace) string { return fingerprint(w.MonthlyCredits, w.Alert) }
+func billingFingerprint(w *accounts.Workspace) string {
+	return fingerprint(w.MonthlyCredits, w.Alert, w.AlertThresholds)
+}
 
 func settingsFingerprint(w *accounts.Workspace) string {
 	return fingerprint(w.StrictProjects, w.DefaultProjectBudget, w.RotationGrace, w.TestTools)
 }
 
-func projectFingerprint(p *accounts.Project) string { return fingerprint(p.Name, p.MonthlyBudget) }
+func projectFingerprint(p *accounts.Project) string {
+	return fingerprint(p.Name, p.MonthlyBudget, p.AlertThresholds)
+}
 
 func keyFingerprint(k *access.Key) string {
-	return fingerprint(k.Name, k.Scopes, k.Project, k.MonthlyBudget, k.RateLimit, k.ExpiresAt, k.AllowedIPs, k.AllowedTools)
+	return fingerprint(k.Name, k.Scopes, k.Project, k.MonthlyBudget, k.RateLimit, k.ExpiresAt, k.AllowedIPs, k.AllowedTools, k.AlertThresholds, k.AlertEmail)
 }
 
 func endpointFingerprint(e *webhooks.Endpoint) string {

@@ -35,6 +35,8 @@ var functions = template.FuncMap{
 	"join":      strings.Join,
 	"percent":   func(part, whole credits.Micro) int64 { return percent(int64(part), int64(whole)) },
 	"static":    staticURL,
+	"alerts":    showThresholds,
+	"forecast":  showForecast,
 	"short":     shortened,
 	"words":     func(s string) string { return strings.ReplaceAll(s, "_", " ") },
 }

@@ -179,8 +179,7 @@ func updateKey(req *request) (*view, error) {
 		if err := req.s.Keys.Update(req.Context(), tx, req.caller(), before, &k); err != nil {
 			return err
 		}
-		spend.ReclaimLeases(tx, spend.Account{Level: spend.Key, ID: k.ID}, spend.PeriodOf(req.now()))
-		return nil
+		return spend.BudgetChanged(req.Context(), tx, spend.Account{Level: spend.Key, ID: k.ID}, req.now())
 	})
 }
 
@@ -195,6 +194,10 @@ func (req *request) readKey(k *access.Key) (err error) {
 	if k.ExpiresAt, err = req.formLastDay("expires_at", k.ExpiresAt); err != nil {
 		return err
 	}
+	if k.AlertThresholds, err = req.formThresholds(); err != nil {
+		return err
+	}
+	k.AlertEmail = req.form("alert_email")
 	k.AllowedTools = parseTools(req.form("allowed_tools"))
 	k.AllowedIPs, err = access.ParseAllowedIPs(words(req.form("allowed_ips")))
 	return err

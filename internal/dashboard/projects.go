@@ -121,9 +121,13 @@ func updateProject(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
+	thresholds, err := req.formThresholds()
+	if err != nil {
+		return nil, err
+	}
 	return req.changeProject("project.updated", "Project saved.", func(p *accounts.Project) error {
 		before := projectFingerprint(p)
-		p.Name, p.MonthlyBudget = req.form("name"), budget
+		p.Name, p.MonthlyBudget, p.AlertThresholds = req.form("name"), budget, thresholds
 		return req.checkEditConflict(before, projectFingerprint(p))
 	})
 }

@@ -208,6 +208,8 @@ func Routes() []Route {
 		{Path: "settings/responses", Manages: true, Confirm: true, action: setResponseRetention, formPage: settingsPage},
 		{Path: "settings/second-factor", Manages: true, Confirm: true, action: setRequireSecondFactor, formPage: settingsPage},
 		{Path: "settings/mail", Manages: true, action: sendTestMail, formPage: settingsPage},
+		{Path: "settings/notifications", Manages: true, action: updateNotifications, formPage: settingsPage},
+		{Path: "settings/notifications/test", Manages: true, action: testNotifications, formPage: settingsPage},
 	}
 	for _, tab := range jobTabs {
 		path, id := "jobs/"+tab.Path, web.PathID{Prefix: tab.Kind.Prefix(), Kind: tab.Kind.Noun()}

@@ -17,6 +17,7 @@ import (
 	"turnpike/internal/keyring"
 	"turnpike/internal/mail"
 	"turnpike/internal/nodes"
+	"turnpike/internal/notifications"
 	"turnpike/internal/web"
 )
 
@@ -30,6 +31,7 @@ type settingsData struct {
 	Schedule   string       // of webhook retries
 	Mails      []*mail.Mail // recent ones, for owners and admins
 	Differ     bool         // nodes have different settings
+	Notify     *notifications.Settings
 }
 
 const lastMails = 10
@@ -42,6 +44,10 @@ func settingsPage(req *request) (*view, error) {
 	d.Strict = req.workspace.StrictProjects
 	if req.problem != nil && req.R.PostForm.Has("rotation_grace") {
 		d.Strict = req.form("strict_projects") != ""
+	}
+	var err error
+	if d.Notify, err = req.s.Notifications.ReadSettings(req.Context(), req.s.DB, req.workspace.ID); err != nil {
+		return nil, err
 	}
 	hashes, err := nodes.ConfigHashes(req.Context(), req.s.DB, req.s.DB.Now())
 	if err != nil {

@@ -30,6 +30,8 @@ const (
 	BatchExpired             Type = "batch.expired"
 	BatchCancelled           Type = "batch.cancelled"
 	BillingCreditsLow        Type = "billing.credits.low"
+	BudgetThresholdReached   Type = "budget.threshold_reached"
+	BudgetWasExceeded        Type = "budget.exceeded"
 	KeyAutoRevoked           Type = "key.auto_revoked"
 	EndpointFailing          Type = "endpoint.failing"
 	EndpointPaused           Type = "endpoint.paused"
@@ -42,7 +44,7 @@ var Types = []Type{
 	AgentRunAwaitingApproval, AgentRunCompleted, AgentRunFailed,
 	ResponseCompleted, ResponseIncomplete, ResponseFailed, ResponseCancelled,
 	BatchCompleted, BatchFailed, BatchExpired, BatchCancelled,
-	BillingCreditsLow, KeyAutoRevoked,
+	BillingCreditsLow, BudgetThresholdReached, BudgetWasExceeded, KeyAutoRevoked,
 	EndpointFailing, EndpointPaused, DeliveryFailed,
 }
 
@@ -50,7 +52,7 @@ var Types = []Type{
 const everything = "*"
 
 // wildcards match all events of one resource.
-var wildcards = []string{"image.batch.*", "video.render.*", "voice.render.*", "voice.transcription.*", "agent.run.*", "response.*", "batch.*", "billing.credits.*", "key.*", "endpoint.*", "delivery.*"}
+var wildcards = []string{"image.batch.*", "video.render.*", "voice.render.*", "voice.transcription.*", "agent.run.*", "response.*", "batch.*", "billing.credits.*", "budget.*", "key.*", "endpoint.*", "delivery.*"}
 
 // maxPatterns is the maximum size of a subscription.
 const maxPatterns = 50

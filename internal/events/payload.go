@@ -258,6 +258,30 @@ type CreditsLow struct {
 
 func (CreditsLow) eventType() Type { return BillingCreditsLow }
 
+// BudgetAlert is the data of the events about budgets.
+type BudgetAlert struct {
+	LimitSource string        `json:"limit_source"` // workspace, project or key
+	ID          string        `json:"id"`
+	Name        string        `json:"name"`
+	Budget      credits.Micro `json:"budget"`
+	Spent       credits.Micro `json:"spent"`
+	Period      string        `json:"period"`
+	ResetsAt    *int64        `json:"resets_at"` // nil for a budget that never starts again
+}
+
+// BudgetThreshold is the data of budget.threshold_reached.
+type BudgetThreshold struct {
+	BudgetAlert
+	Threshold int64 `json:"threshold"` // percent
+}
+
+func (BudgetThreshold) eventType() Type { return BudgetThresholdReached }
+
+// BudgetExceeded is the data of budget.exceeded.
+type BudgetExceeded struct{ BudgetAlert }
+
+func (BudgetExceeded) eventType() Type { return BudgetWasExceeded }
+
 // KeyRevoked is the data of key.auto_revoked. It doesn't contain the secret.
 type KeyRevoked struct {
 	KeyID      string  `json:"key_id"`

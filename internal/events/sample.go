@@ -78,6 +78,10 @@ func Sample(t Type, now time.Time) Payload {
 	case BillingCreditsLow:
 		return CreditsLow{Remaining: 1_950 * credits.Credit, Threshold: 2_000 * credits.Credit, MonthlyCredits: 10_000 * credits.Credit,
 			Period: now.UTC().Format("2006-01")}
+	case BudgetThresholdReached:
+		return BudgetThreshold{BudgetAlert: sampleBudget(4_012*credits.Credit, now), Threshold: 80}
+	case BudgetWasExceeded:
+		return BudgetExceeded{BudgetAlert: sampleBudget(5_000*credits.Credit, now)}
 	case KeyAutoRevoked:
 		url := "https://example.com/octocat/app/blob/main/.env"
 		return KeyRevoked{KeyID: ids.New(ids.Key), KeyHint: "tp_live_…x7Qm", Source: "report", URL: &url, DetectedAt: done,
@@ -92,6 +96,13 @@ func Sample(t Type, now time.Time) Payload {
 			EventID: ids.New(ids.Event), EventType: AgentRunCompleted, Attempts: 6, LastStatus: &status, LastError: sampleDeliveryError}
 	}
 	panic("events: no sample for " + string(t))
+}
+
+func sampleBudget(spent credits.Micro, now time.Time) BudgetAlert {
+	now = now.UTC()
+	resets := time.Date(now.Year(), now.Month()+1, 1, 0, 0, 0, 0, time.UTC)
+	return BudgetAlert{LimitSource: "key", ID: ids.New(ids.Key), Name: "production", Budget: 5_000 * credits.Credit, Spent: spent,
+		Period: now.Format("2006-01"), ResetsAt: Unix(&resets)}
 }
 
 func sampleRun(status string, created int64) AgentRun {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"turnpike/internal/access"
+	"turnpike/internal/audit"
 	"turnpike/internal/credits"
 	"turnpike/internal/fault"
 	"turnpike/internal/spend"
@@ -54,9 +54,11 @@ func ancestorFault(r *spend.Refusal, hint string) error {
 	return f.Because(r)
 }
 
-// refusalFault converts the refusal of a budget. The hint is what to do other than raising it.
-func refusalFault(p *access.Principal, r *spend.Refusal, hint string) error {
-	if r.Level == spend.Key && r.ID != p.KeyID {
+// refusalFault converts the refusal of a budget. The hint is what to do other than raising it. The
+// settlement of the log entry publishes the event about the refusal.
+func refusalFault(c Call, r *spend.Refusal, hint string) error {
+	c.Record.Note(func(e *audit.Entry) { e.Hold = r })
+	if r.Level == spend.Key && r.ID != c.Principal.KeyID {
 		return ancestorFault(r, hint)
 	}
 	details := limitDetails{LimitSource: r.Level, Limit: r.Limit, Spent: r.Spent, Reserved: r.Reserved}

@@ -84,7 +84,7 @@ func (g *Gateway) Reserve(ctx context.Context, c Call, q Quote, now time.Time) (
 	var refusal *spend.Refusal
 	if errors.As(err, &refusal) {
 		noteModel(c, q.Model)
-		return nil, refusalFault(c.Principal, refusal, requestLess)
+		return nil, refusalFault(c, refusal, requestLess)
 	}
 	if err != nil {
 		return nil, err

@@ -105,9 +105,9 @@ func minCost(targets []target, r *request, maxCost credits.Micro) (least credits
 func budgetFault(c Call, r *request, t target, refusal *spend.Refusal) error {
 	noteModel(c, t.offer.ID)
 	if r.choices > 0 {
-		return refusalFault(c.Principal, refusal, "request fewer tokens with max_tokens")
+		return refusalFault(c, refusal, "request fewer tokens with max_tokens")
 	}
-	return refusalFault(c.Principal, refusal, requestLess)
+	return refusalFault(c, refusal, requestLess)
 }
 
 func noteModel(c Call, model string) {

@@ -34,6 +34,7 @@ const (
 	ToolServer  = "tsrv_"
 	Route       = "route_"
 
+	Notification    = "ntf_"
 	AdminCredential = "adm_"
 
 	Response     = "resp_"

@@ -99,6 +99,42 @@ type PasswordReset struct {
 
 func (PasswordReset) kind() string { return "password_reset" }
 
+// BudgetAlert reports that a budget is used up, or that spending has reached a threshold.
+type BudgetAlert struct {
+	Workspace string // its name
+	Level     string // of the budget: workspace, project, key
+	ID        string // of its owner
+	Name      string
+	Budget    string
+	Spent     string
+	Threshold int64 // percent; 0 if the budget is used up
+	Period    string
+	ResetsAt  time.Time
+	Page      string // in the dashboard
+}
+
+func (BudgetAlert) kind() string { return "budget_alert" }
+
+// Subject names the budget's owner, such as Key "production".
+func (b BudgetAlert) Subject() string {
+	if b.Level == "workspace" {
+		return "The workspace"
+	}
+	return strings.ToUpper(b.Level[:1]) + b.Level[1:] + " \"" + b.Name + "\""
+}
+
+// CreditsLow reports that a workspace's credits of the month run low.
+type CreditsLow struct {
+	Workspace      string // its name
+	Remaining      string
+	Threshold      string
+	MonthlyCredits string
+	ResetsAt       time.Time
+	Page           string // in the dashboard
+}
+
+func (CreditsLow) kind() string { return "credits_low" }
+
 // Test is a test email.
 type Test struct {
 	Workspace string // its name

@@ -219,11 +219,11 @@ func (p *postings) charge(c charge) {
 	}
 }
 
-// charged returns the accounts of a level with a charge, in order.
-func (p *postings) charged(level Level) []accountPeriod {
+// charged returns the accounts with a charge, in order.
+func (p *postings) charged() []accountPeriod {
 	var list []accountPeriod
 	for key, b := range p.balances {
-		if key.Level == level && b.Settled > 0 {
+		if b.Settled > 0 {
 			list = append(list, key)
 		}
 	}

@@ -31,6 +31,10 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("the %s has spent %s of %s, and %s are reserved", r.Level, r.Spent, r.Limit, r.Reserved)
 }
 
+// Release does nothing. It makes a refusal the hold of a log entry, so that the
+// transaction that settles the entry publishes budget.exceeded.
+func (r *Refusal) Release() {}
+
 // Left returns the credits that are neither charged nor reserved.
 func (r *Refusal) Left() credits.Micro { return r.Limit - r.Spent - r.Reserved }
 

@@ -3,75 +3,39 @@ package spend
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
-	"turnpike/internal/fault"
 )
 
 // Settler charges log entries in the transaction that settles them, adds up
-// usage, and publishes the low-credit alert.
+// usage, and publishes the alerts of budgets.
 type Settler struct {
 	publisher *events.Publisher
 	now       func() time.Time
 	last      *db.Last[item]
 
 	mu      sync.Mutex
-	alerted map[string]Period              // workspaces whose alert was published; reset when a workspace changes
-	known   map[string]*accounts.Workspace // a cache; reset when a workspace changes
-	changes int                            // counts signals of changed workspaces
+	budgets map[Account]*alertBudget       // a cache; an account's owner or workspace drops it when it changes
+	alerted map[accountPeriod]publishedSet // likewise
+	changes int                            // counts those changes
 }
-
-const maxCached = 4096
 
 // NewSettler returns a settler. Pass its Settle method to audit.NewLog.
 func NewSettler(l *Ledger, p *events.Publisher, now func() time.Time) *Settler {
-	s := &Settler{publisher: p, now: now, alerted: map[string]Period{}, known: map[string]*accounts.Workspace{}}
+	s := &Settler{publisher: p, now: now, budgets: map[Account]*alertBudget{}, alerted: map[accountPeriod]publishedSet{}}
 	s.last = db.NewLast(s.settleAll)
-	l.db.OnSignal(accounts.SignalWorkspace, s.forget)
+	l.db.OnSignal(accounts.SignalWorkspace, s.forgetWorkspace)
+	l.db.OnSignal(access.SignalKey, s.forgetKey)
 	return s
-}
-
-func (s *Settler) forget(workspaceID string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.changes++
-	if workspaceID == "" {
-		clear(s.alerted)
-		clear(s.known)
-	}
-	delete(s.alerted, workspaceID)
-	delete(s.known, workspaceID)
-}
-
-func (s *Settler) workspace(ctx context.Context, tx *db.Tx, id string) (*accounts.Workspace, error) {
-	s.mu.Lock()
-	w, changes := s.known[id], s.changes
-	s.mu.Unlock()
-	if w != nil {
-		return w, nil
-	}
-	w, err := accounts.GetWorkspace(ctx, tx, id)
-	if err != nil {
-		return nil, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.changes == changes { // otherwise it may have been read before the change
-		if len(s.known) >= maxCached {
-			clear(s.known)
-		}
-		s.known[id] = w
-	}
-	return w, nil
 }
 
 // chargedAccounts returns the accounts to charge for an entry or a job: the
@@ -140,10 +104,8 @@ func (s *Settler) settleAll(ctx context.Context, tx *db.Tx, list []item) error {
 	if err := addUsage(ctx, tx, entries); err != nil {
 		return err
 	}
-	for _, key := range p.charged(Workspace) {
-		if err := s.alert(ctx, tx, key.ID, key.Period); err != nil {
-			return err
-		}
+	if err := s.alertAll(ctx, tx, p.charged(), refusedBy(entries)); err != nil {
+		return err
 	}
 	tx.OnCommit(func() { release(entries) })
 	return nil
@@ -177,69 +139,6 @@ func release(list []audit.Settlement) {
 			r.Settled(b.Entry.Credits)
 		}
 	}
-}
-
-// alert publishes billing.credits.low once when a charge brings a workspace
-// below its threshold. It publishes again only after the workspace was above
-// it. Past months have no alert.
-func (s *Settler) alert(ctx context.Context, tx *db.Tx, workspaceID string, period Period) error {
-	if period != PeriodOf(s.now()) {
-		return nil
-	}
-	s.mu.Lock()
-	published, changes := s.alerted[workspaceID] == period, s.changes
-	s.mu.Unlock()
-	if published {
-		return nil
-	}
-	w, err := s.workspace(ctx, tx, workspaceID)
-	if fault.Is(err, fault.NotFound) {
-		return nil // charges outlive their workspace
-	}
-	if err != nil || w.MonthlyCredits == nil {
-		return err
-	}
-	b, err := ReadBalance(ctx, tx, Account{Workspace, workspaceID}, period)
-	if err != nil || !runsLow(w, b) {
-		return err
-	}
-	// The cached limit may be outdated, and changing it rearms the alert.
-	if w, err = accounts.GetWorkspaceLocked(ctx, tx, workspaceID); err != nil || !runsLow(w, b) {
-		return err
-	}
-	if err := publishLow(ctx, tx, s.publisher, &Billing{Workspace: w, Period: period, Balance: b}, s.now()); err != nil {
-		return err
-	}
-	tx.OnCommit(func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.changes == changes { // otherwise it may have been rearmed
-			s.alerted[workspaceID] = period
-		}
-	})
-	return nil
-}
-
-// runsLow reports whether a limited workspace is below its threshold.
-func runsLow(w *accounts.Workspace, b Balance) bool {
-	return (&Billing{Workspace: w, Balance: b}).Low()
-}
-
-// publishLow publishes billing.credits.low, once until the alert is rearmed.
-func publishLow(ctx context.Context, tx *db.Tx, p *events.Publisher, b *Billing, now time.Time) error {
-	w := b.Workspace
-	n, err := tx.Exec(ctx, "INSERT INTO credit_alerts (workspace_id, period, fired_at) VALUES ($1, $2, $3) ON CONFLICT (workspace_id, period) DO NOTHING",
-		w.ID, string(b.Period), now.UnixMicro())
-	if err != nil {
-		return fmt.Errorf("credit alert: %w", err)
-	}
-	if n == 0 {
-		return nil
-	}
-	limit := *w.MonthlyCredits
-	_, err = p.Publish(ctx, tx, events.Origin{Tenant: w.In(accounts.Live)},
-		events.CreditsLow{Remaining: max(0, limit-b.Spent), Threshold: w.Alert.Of(limit), MonthlyCredits: limit, Period: string(b.Period)})
-	return err
 }
 
 // Billing is the balance of a workspace in a month.
@@ -276,22 +175,23 @@ func ReadBilling(ctx context.Context, q db.Querier, workspaceID string, now time
 	return b, err
 }
 
-// SetBilling changes a workspace's limit and threshold, and reclaims the leases
-// under the old limit. If the workspace is below the threshold now, it
-// publishes the alert, because no charge may follow. Otherwise it rearms the
-// alert.
+// SetBilling changes a workspace's limit and thresholds, and reclaims the leases
+// under the old limit. It publishes the alerts that are due now, because no
+// charge may follow. If the workspace isn't low, it rearms billing.credits.low.
 func SetBilling(ctx context.Context, tx *db.Tx, w *accounts.Workspace, now time.Time) error {
 	if err := accounts.SetCredits(ctx, tx, w); err != nil {
 		return err
 	}
 	period := PeriodOf(now)
-	ReclaimLeases(tx, Account{Workspace, w.ID}, period)
+	if err := BudgetChanged(ctx, tx, Account{Workspace, w.ID}, now); err != nil {
+		return err
+	}
 	b, err := ReadBalance(ctx, tx, Account{Workspace, w.ID}, period)
 	if err != nil {
 		return err
 	}
 	if runsLow(w, b) {
-		return publishLow(ctx, tx, events.NewPublisher(func() time.Time { return now }), &Billing{Workspace: w, Period: period, Balance: b}, now)
+		return nil // BudgetChanged has published it
 	}
 	_, err = tx.Exec(ctx, "DELETE FROM credit_alerts WHERE workspace_id = $1 AND period = $2", w.ID, string(period))
 	return err
@@ -322,7 +222,23 @@ func ChangeBilling(ctx context.Context, tx *db.Tx, workspaceID string, c Billing
 		return nil, err
 	}
 	return b, c.By.Log(ctx, tx, audit.Action{Tenant: w.In(accounts.Live), Action: "billing.updated", Target: w.ID},
-		map[string]any{"monthly_credits": w.MonthlyCredits, "alert_threshold": w.Alert}, c.At)
+		map[string]any{"monthly_credits": w.MonthlyCredits, "alert_threshold": w.Alert, "alert_thresholds": w.AlertThresholds}, c.At)
+}
+
+// BudgetChanged reclaims the leases of an account whose budget has changed, and
+// publishes the alerts that are due under the new budget.
+func BudgetChanged(ctx context.Context, tx *db.Tx, a Account, now time.Time) error {
+	key := accountPeriod{a, PeriodOf(now)}
+	ReclaimLeases(tx, a, key.Period)
+	budget, err := loadAlertBudget(ctx, tx, a, false)
+	if err != nil || budget.limit == nil {
+		return err
+	}
+	b, err := ReadBalance(ctx, tx, a, key.Period)
+	if err != nil {
+		return err
+	}
+	return budget.publish(ctx, tx, events.NewPublisher(func() time.Time { return now }), dueAlert{key: key, spent: b.Spent, now: now})
 }
 
 // ReclaimLeases asks all nodes to release the unused leases of an account after the
@@ -348,7 +264,9 @@ func ChangeProject(ctx context.Context, tx *db.Tx, p *accounts.Project, c Projec
 		return err
 	}
 	if p.Environment == accounts.Live {
-		ReclaimLeases(tx, Account{Project, ProjectID(p.WorkspaceID, p.ID)}, PeriodOf(c.At))
+		if err := BudgetChanged(ctx, tx, Account{Project, ProjectID(p.WorkspaceID, p.ID)}, c.At); err != nil {
+			return err
+		}
 	}
 	return p.LogAction(ctx, tx, c.By, c.Action, c.At)
 }

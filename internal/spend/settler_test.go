@@ -580,14 +580,16 @@ func TestAlertUsesTheStoredLimitNotTheCachedOne(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		o := newFixture(t, d, 100*credits.Credit)
 		o.settleEntries(audit.Settlement{Entry: o.entry(nil, credits.Credit)})
-		remembered := *o.workspace
+		o.settler.mu.Lock()
+		remembered := o.settler.budgets[o.account()]
+		o.settler.mu.Unlock()
 		more := 1000 * credits.Credit
 		o.workspace.MonthlyCredits = &more
 		if err := d.Write(t.Context(), func(tx *db.Tx) error { return SetBilling(t.Context(), tx, o.workspace, time.Now()) }); err != nil {
 			t.Fatal(err)
 		}
 		o.settler.mu.Lock()
-		o.settler.known[o.workspace.ID] = &remembered // like a node that missed the change
+		o.settler.budgets[o.account()] = remembered // like a node that missed the change
 		o.settler.mu.Unlock()
 		o.settleEntries(audit.Settlement{Entry: o.entry(nil, 90*credits.Credit)})
 		if n := o.alerts(); n != 0 {

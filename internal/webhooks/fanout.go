@@ -87,6 +87,11 @@ func (s *Service) fanOut(ctx context.Context, n int, behind bool) (took, made in
 		if err != nil {
 			return err
 		}
+		if s.Notify != nil {
+			if err := s.Notify(ctx, tx, list); err != nil {
+				return err
+			}
+		}
 		rows, jobs, err := s.deliveriesOf(ctx, tx, list, now)
 		if err != nil {
 			return err

@@ -46,6 +46,8 @@ type Options struct {
 	PerEndpoint int
 	Slots       int
 	Version     string // for the User-Agent
+	// Notify tells people about events, in the transaction that fans them out. It may be nil.
+	Notify func(ctx context.Context, tx *db.Tx, list []events.Pending) error
 	// Link signs the URL of a workspace's file, for events that contain files.
 	Link func(t accounts.Tenant, sha256, name string, expires time.Time) string
 	Now  func() time.Time

@@ -70,7 +70,7 @@ func TestFailedDeliveryIsRetriedThenEndpointIsPaused(t *testing.T) {
 		r.respondWith(unlessSample(r, 503))
 		id, secret := c.endpoint(t, r.URL, "*")
 		begun := c.Clock.Now()
-		event := c.publish(t, creditsLow)[0]
+		event := c.publish(t, keyRevoked)[0]
 		delivery := c.deliveries(t, id, 1)[0]
 		// A delivered sample shows that the lane was processed.
 		witness := func() {
@@ -192,7 +192,7 @@ func TestEveryPauseIsEmailedOnce(t *testing.T) {
 		id, _ := c.endpoint(t, r.URL)
 		for pause := 1; pause <= 2; pause++ {
 			// Several deliveries fail permanently at the same time.
-			c.publish(t, creditsLow, creditsLow, creditsLow)
+			c.publish(t, keyRevoked, keyRevoked, keyRevoked)
 			all := c.deliveries(t, id, 3*pause)[3*(pause-1):]
 			c.exec(t, "UPDATE deliveries SET tries = 5 WHERE endpoint_id = $1", id)
 			c.Eventually(t, func() bool {
@@ -556,14 +556,14 @@ func TestHeldEventsExpireAfterAWarning(t *testing.T) {
 		r := newReceiver(t, c.Clock, respond(200))
 		id, _ := c.endpoint(t, r.URL)
 		other, _ := c.endpoint(t, r.URL)
-		c.publish(t, creditsLow)
+		c.publish(t, keyRevoked)
 		done := c.waitForDelivery(t, c.deliveries(t, other, 1)[0], "succeeded", 1)
 		c.waitForDelivery(t, c.deliveries(t, id, 1)[0], "succeeded", 1)
 		c.ask(t, "DELETE", "/v1/webhooks/"+other, nil).Want(t, 200, "")
 		since := c.Clock.Now().Unix()
 		c.post(t, "/v1/webhooks/"+id+"/replay", map[string]any{"since": since, "status": "missed"})
 		c.post(t, "/v1/webhooks/"+id+"/pause", nil)
-		c.publish(t, creditsLow)
+		c.publish(t, keyRevoked)
 		old := c.deliveries(t, id, 2)[1]
 
 		const day = 24 * time.Hour
@@ -575,7 +575,7 @@ func TestHeldEventsExpireAfterAWarning(t *testing.T) {
 			}
 		}
 		after(10 * day)
-		c.publish(t, creditsLow)
+		c.publish(t, keyRevoked)
 		young := c.deliveries(t, id, 3)[2]
 		after(13*day - time.Second)
 		if n := c.rows(t, "mails"); n != 0 {

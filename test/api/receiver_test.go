@@ -108,6 +108,9 @@ func (c *client) endpoint(t *testing.T, url string, names ...string) (id, secret
 
 var creditsLow = events.CreditsLow{Remaining: 5, Threshold: 10, MonthlyCredits: 100, Period: "2026-10"}
 
+// keyRevoked is an event that no one is emailed about, unless a key really was revoked.
+var keyRevoked = events.KeyRevoked{KeyID: "key_1"}
+
 // publish publishes events in one transaction, like another process.
 func (c *client) publish(t *testing.T, payloads ...events.Payload) []*events.Event {
 	t.Helper()

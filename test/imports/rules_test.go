@@ -15,7 +15,7 @@ var layers = []layer{
 	{"commands", list("cli")},
 	{"wiring", list("app")},
 	{"faces", list("api dashboard tunnel")},
-	{"engines", list("gateway providers media background agents batches webhooks leaks lanes mail retention backup certificates")},
+	{"engines", list("gateway providers media background agents batches webhooks notifications leaks lanes mail retention backup certificates")},
 	{"records", list("accounts idempotency conversations access people limits spend catalog events audit files apifiles operators modelroutes")},
 	{"settings", list("config")},
 	{"upper ground", list("nodes visibility openai web docsite")},
@@ -31,7 +31,7 @@ var sameLayer = []grant{
 	{from: list("gateway"), to: list("providers")},
 	{from: members("engines"), to: list("lanes mail retention")},
 	{from: members("records"), to: list("accounts events audit")},
-	{from: list("spend"), to: list("catalog")},
+	{from: list("spend"), to: list("catalog access")}, // access has the budgets of keys
 	{from: list("apifiles"), to: list("files")},
 	{from: list("people"), to: list("access")},    // access defines what a role may do
 	{from: list("operators"), to: list("access")}, // and the format of secrets

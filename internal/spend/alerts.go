@@ -1,0 +1,383 @@
+package spend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/events"
+	"turnpike/internal/fault"
+)
+
+const (
+	maxCached = 4096
+	// exceeded is the percentage of budget.exceeded in the table of alerts.
+	exceeded = 100
+)
+
+// alertBudget is the budget of an account and when it alerts people.
+type alertBudget struct {
+	origin     events.Origin
+	id, name   string
+	workspace  *accounts.Workspace // at the level of a workspace, for billing.credits.low
+	limit      *credits.Micro      // nil for no limit
+	thresholds accounts.AlertThresholds
+}
+
+// publishedSet is what this node knows to be published for an account in a
+// period.
+type publishedSet struct {
+	percent  int64 // the highest threshold
+	exceeded bool
+	low      bool // billing.credits.low
+}
+
+// covers reports whether everything in the other set is published.
+func (p publishedSet) covers(o publishedSet) bool {
+	return p.percent >= o.percent && (p.exceeded || !o.exceeded) && (p.low || !o.low)
+}
+
+// dueAlert is the state of an account that its alerts depend on.
+type dueAlert struct {
+	key     accountPeriod
+	spent   credits.Micro
+	refused bool // the budget has refused a request
+	now     time.Time
+}
+
+// due returns the alerts that the state calls for. A budget of 0 blocks
+// requests on purpose, and has none.
+func (a *alertBudget) due(d dueAlert) (set publishedSet) {
+	if *a.limit > 0 {
+		for _, percent := range a.thresholds {
+			if reached(d.spent, *a.limit, percent) {
+				set.percent = percent
+			}
+		}
+		set.exceeded = d.refused || d.spent >= *a.limit
+	}
+	if a.workspace != nil {
+		set.low = runsLow(a.workspace, Balance{Spent: d.spent})
+	}
+	return set
+}
+
+// reached reports whether the spending is at least the percentage of a limit.
+// Dividing first keeps large limits from overflowing.
+func reached(spent, limit credits.Micro, percent int64) bool {
+	return spent >= limit/100*credits.Micro(percent)+limit%100*credits.Micro(percent)/100
+}
+
+// loadAlertBudget reads the budget of an account. If lock is set, it locks the
+// budget's owner until the transaction ends. Accounts outlive their owners:
+// without one, there is no limit.
+func loadAlertBudget(ctx context.Context, tx *db.Tx, a Account, lock bool) (budget *alertBudget, err error) {
+	switch a.Level {
+	case Workspace:
+		budget, err = workspaceBudget(ctx, tx, a.ID, lock)
+	case Project:
+		budget, err = projectBudget(ctx, tx, a.ID, lock)
+	case Key:
+		budget, err = keyBudget(ctx, tx, a.ID, lock)
+	default:
+		budget = &alertBudget{}
+	}
+	if fault.Is(err, fault.NotFound) || errors.Is(err, db.ErrNotFound) {
+		return &alertBudget{}, nil
+	}
+	return budget, db.Wrap(err, "read budget")
+}
+
+func workspaceBudget(ctx context.Context, tx *db.Tx, id string, lock bool) (*alertBudget, error) {
+	var w *accounts.Workspace
+	var err error
+	if lock {
+		w, err = accounts.GetWorkspaceLocked(ctx, tx, id)
+	} else {
+		w, err = accounts.GetWorkspace(ctx, tx, id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &alertBudget{origin: events.Origin{Tenant: w.In(accounts.Live)}, id: w.ID, name: w.Name, workspace: w, limit: w.MonthlyCredits,
+		thresholds: w.AlertThresholds.Or(accounts.DefaultAlertThresholds)}, nil
+}
+
+func projectBudget(ctx context.Context, tx *db.Tx, qualified string, lock bool) (*alertBudget, error) {
+	workspaceID, id, _ := strings.Cut(qualified, "/")
+	tenant := accounts.Tenant{WorkspaceID: workspaceID, Environment: accounts.Live}
+	var p *accounts.Project
+	var err error
+	if lock {
+		p, err = accounts.GetProjectLocked(ctx, tx, tenant, id)
+	} else {
+		p, err = accounts.GetProject(ctx, tx, tenant, id)
+	}
+	if err != nil {
+		return nil, err
+	}
+	w, err := accounts.GetWorkspace(ctx, tx, workspaceID)
+	if err != nil {
+		return nil, err
+	}
+	return &alertBudget{origin: events.Origin{Tenant: tenant, Project: id}, id: id, name: p.Name, limit: p.MonthlyBudget,
+		thresholds: p.AlertThresholds.Or(w.AlertThresholds).Or(accounts.DefaultAlertThresholds)}, nil
+}
+
+func keyBudget(ctx context.Context, tx *db.Tx, id string, lock bool) (*alertBudget, error) {
+	read := func(ctx context.Context, tx *db.Tx, id string) (*access.KeyBudget, error) {
+		return access.BudgetOf(ctx, tx, id)
+	}
+	if lock {
+		read = access.LockBudgetOf
+	}
+	k, err := read(ctx, tx, id)
+	if err != nil {
+		return nil, err
+	}
+	w, err := accounts.GetWorkspace(ctx, tx, k.WorkspaceID)
+	if err != nil {
+		return nil, err
+	}
+	return &alertBudget{origin: events.Origin{Tenant: k.Tenant, Project: k.Project}, id: k.KeyID, name: k.Name, limit: k.MonthlyBudget,
+		thresholds: k.AlertThresholds.Or(w.AlertThresholds).Or(accounts.DefaultAlertThresholds)}, nil
+}
+
+// forgetWorkspace drops what is cached about a workspace, or everything if the ID is
+// empty. Accounts without an owner don't know their workspace.
+func (s *Settler) forgetWorkspace(id string) {
+	s.forget(func(b *alertBudget) bool { return id == "" || b.limit == nil || b.origin.WorkspaceID == id })
+}
+
+func (s *Settler) forgetKey(id string) {
+	s.forget(func(b *alertBudget) bool { return id == "" || b.id == id })
+}
+
+func (s *Settler) forget(changed func(*alertBudget) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changes++
+	maps.DeleteFunc(s.budgets, func(a Account, b *alertBudget) bool { return changed(b) })
+	maps.DeleteFunc(s.alerted, func(k accountPeriod, _ publishedSet) bool { return s.budgets[k.Account] == nil })
+}
+
+// budgetOf is loadAlertBudget with a cache.
+func (s *Settler) budgetOf(ctx context.Context, tx *db.Tx, a Account) (*alertBudget, error) {
+	s.mu.Lock()
+	budget, changes := s.budgets[a], s.changes
+	s.mu.Unlock()
+	if budget != nil {
+		return budget, nil
+	}
+	budget, err := loadAlertBudget(ctx, tx, a, false)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changes == changes { // otherwise it may have been read before the change
+		if len(s.budgets) >= maxCached {
+			clear(s.budgets)
+			clear(s.alerted)
+		}
+		s.budgets[a] = budget
+	}
+	return budget, nil
+}
+
+// refusedBy returns the accounts whose budgets refused requests.
+func refusedBy(entries []audit.Settlement) map[accountPeriod]bool {
+	var out map[accountPeriod]bool
+	for _, e := range entries {
+		r, refused := e.Entry.Hold.(*Refusal)
+		if !refused || r.Transient || e.Entry.Environment != accounts.Live {
+			continue
+		}
+		if out == nil {
+			out = map[accountPeriod]bool{}
+		}
+		out[accountPeriod{r.Account, PeriodIn(r.Window, e.Entry.CreatedAt)}] = true
+	}
+	return out
+}
+
+// alertAll publishes the alerts of accounts that were charged or have refused a
+// request, each once per period and budget. Past periods have no alerts.
+func (s *Settler) alertAll(ctx context.Context, tx *db.Tx, charged []accountPeriod, refused map[accountPeriod]bool) error {
+	now := s.now()
+	list := slices.AppendSeq(charged, maps.Keys(refused))
+	slices.SortFunc(list, compare)
+	list = slices.Compact(list)
+	budgets := make(map[accountPeriod]*alertBudget, len(list))
+	for _, key := range list {
+		if key.Period != PeriodIn(key.Period.Window(), now) {
+			continue
+		}
+		budget, err := s.budgetOf(ctx, tx, key.Account)
+		if err != nil {
+			return err
+		}
+		if budget.limit != nil {
+			budgets[key] = budget
+		}
+	}
+	spent, err := spentBy(ctx, tx, slices.SortedFunc(maps.Keys(budgets), compare))
+	if err != nil {
+		return err
+	}
+	for _, key := range list {
+		if budgets[key] == nil {
+			continue
+		}
+		if err := s.alert(ctx, tx, budgets[key], dueAlert{key, spent[key], refused[key], now}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// spentBy returns the charges of accounts. It reads what the transaction itself
+// has charged, and so is exact: the transaction holds the rows' locks.
+func spentBy(ctx context.Context, tx *db.Tx, list []accountPeriod) (map[accountPeriod]credits.Micro, error) {
+	out := make(map[accountPeriod]credits.Micro, len(list))
+	for some := range slices.Chunk(list, 100) {
+		var rows []string
+		var args []any
+		for _, k := range some {
+			n := len(args)
+			rows = append(rows, fmt.Sprintf("($%d, $%d, $%d)", n+1, n+2, n+3))
+			args = append(args, string(k.Level), k.ID, string(k.Period))
+		}
+		found, err := tx.Query(ctx, "SELECT level, account_id, period, settled FROM spend WHERE (level, account_id, period) IN (VALUES "+strings.Join(rows, ", ")+")", args...)
+		err = db.Each(found, err, func(r db.Row) error {
+			var k accountPeriod
+			var settled credits.Micro
+			err := db.Scan(r, &k.Level, &k.ID, &k.Period, &settled)
+			out[k] = settled
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("read spend: %w", err)
+		}
+	}
+	return out, nil
+}
+
+// alert publishes the alerts of one account that are due and not yet published.
+func (s *Settler) alert(ctx context.Context, tx *db.Tx, budget *alertBudget, d dueAlert) error {
+	s.mu.Lock()
+	published, changes := s.alerted[d.key], s.changes
+	s.mu.Unlock()
+	if published.covers(budget.due(d)) {
+		return nil
+	}
+	// The cached budget may be outdated.
+	budget, err := loadAlertBudget(ctx, tx, d.key.Account, true)
+	if err != nil || budget.limit == nil {
+		return err
+	}
+	if err := budget.publish(ctx, tx, s.publisher, d); err != nil {
+		return err
+	}
+	due := budget.due(d)
+	tx.OnCommit(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.changes == changes { // otherwise the budget may have changed
+			was := s.alerted[d.key]
+			s.alerted[d.key] = publishedSet{max(was.percent, due.percent), was.exceeded || due.exceeded, was.low || due.low}
+		}
+	})
+	return nil
+}
+
+// publish publishes the alerts that are due and not yet published.
+func (a *alertBudget) publish(ctx context.Context, tx *db.Tx, p *events.Publisher, d dueAlert) error {
+	due := a.due(d)
+	var list []events.Payload
+	data := events.BudgetAlert{LimitSource: string(d.key.Level), ID: a.id, Name: a.name, Budget: *a.limit, Spent: d.spent,
+		Period: string(d.key.Period)}
+	if end := d.key.Period.End(); !end.IsZero() {
+		data.ResetsAt = events.Unix(&end)
+	}
+	for _, percent := range a.thresholds {
+		if percent > due.percent {
+			break
+		}
+		first, err := a.record(ctx, tx, d, percent)
+		if err != nil {
+			return err
+		}
+		if first {
+			list = append(list, events.BudgetThreshold{BudgetAlert: data, Threshold: percent})
+		}
+	}
+	if due.exceeded {
+		first, err := a.record(ctx, tx, d, exceeded)
+		if err != nil {
+			return err
+		}
+		if first {
+			list = append(list, events.BudgetExceeded{BudgetAlert: data})
+		}
+	}
+	if len(list) > 0 {
+		if _, err := p.PublishAll(ctx, tx, a.origin, list...); err != nil {
+			return err
+		}
+	}
+	if !due.low {
+		return nil
+	}
+	return publishLow(ctx, tx, p, &Billing{Workspace: a.workspace, Period: d.key.Period, Balance: Balance{Spent: d.spent}}, d.now)
+}
+
+// record stores that an alert is published, and reports whether it is the first
+// time in the period and for the budget.
+func (a *alertBudget) record(ctx context.Context, tx *db.Tx, d dueAlert, percent int64) (first bool, err error) {
+	n, err := tx.Exec(ctx, `INSERT INTO budget_alerts (level, account_id, period, budget, percent, fired_at) VALUES ($1, $2, $3, $4, $5, $6)
+		ON CONFLICT (level, account_id, period, budget, percent) DO NOTHING`,
+		string(d.key.Level), d.key.ID, string(d.key.Period), int64(*a.limit), percent, d.now.UnixMicro())
+	return n > 0, db.Wrap(err, "record alert")
+}
+
+// alertsKept is longer than any period but a lifetime.
+const alertsKept = 400 * 24 * time.Hour
+
+// PurgeAlerts deletes up to limit records of old alerts.
+func PurgeAlerts(ctx context.Context, tx *db.Tx, now time.Time, limit int64) (int64, error) {
+	return tx.Exec(ctx, `DELETE FROM budget_alerts WHERE (level, account_id, period, budget, percent) IN
+		(SELECT level, account_id, period, budget, percent FROM budget_alerts WHERE fired_at < $1 ORDER BY fired_at LIMIT $2)`,
+		now.Add(-alertsKept).UnixMicro(), limit)
+}
+
+// runsLow reports whether a limited workspace is below its threshold.
+func runsLow(w *accounts.Workspace, b Balance) bool {
+	return (&Billing{Workspace: w, Balance: b}).Low()
+}
+
+// publishLow publishes billing.credits.low, once until the alert is rearmed.
+func publishLow(ctx context.Context, tx *db.Tx, p *events.Publisher, b *Billing, now time.Time) error {
+	w := b.Workspace
+	n, err := tx.Exec(ctx, "INSERT INTO credit_alerts (workspace_id, period, fired_at) VALUES ($1, $2, $3) ON CONFLICT (workspace_id, period) DO NOTHING",
+		w.ID, string(b.Period), now.UnixMicro())
+	if err != nil {
+		return fmt.Errorf("credit alert: %w", err)
+	}
+	if n == 0 {
+		return nil
+	}
+	limit := *w.MonthlyCredits
+	_, err = p.Publish(ctx, tx, events.Origin{Tenant: w.In(accounts.Live)},
+		events.CreditsLow{Remaining: max(0, limit-b.Spent), Threshold: w.Alert.Of(limit), MonthlyCredits: limit, Period: string(b.Period)})
+	return err
+}

@@ -1,0 +1,192 @@
+package spend
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+	"turnpike/internal/events"
+	"turnpike/internal/keyring"
+)
+
+// budgeted is a workspace with a project and a key that have budgets.
+type budgeted struct {
+	*fixture
+	key     *access.Key
+	project *accounts.Project
+}
+
+func newBudgeted(t *testing.T, d *db.DB, workspace, project, key credits.Micro) *budgeted {
+	t.Helper()
+	o := &budgeted{fixture: newFixture(t, d, workspace)}
+	ring, err := keyring.New(make([]byte, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.project = &accounts.Project{Tenant: o.workspace.In(accounts.Live), ID: "p", MonthlyBudget: &project}
+	o.key = &access.Key{Tenant: o.workspace.In(accounts.Live), Name: "k", Scopes: []string{"*"}, MonthlyBudget: &key}
+	o.write(func(ctx context.Context, tx *db.Tx) error {
+		if err := accounts.CreateProject(ctx, tx, o.project, o.now); err != nil {
+			return err
+		}
+		_, err := access.NewKeys(ring, func() time.Time { return o.now }).Create(ctx, tx, access.Caller{Actor: audit.Operator}, o.key)
+		return err
+	})
+	return o
+}
+
+// spent returns an entry that charges the amount to all three budgets.
+func (o *budgeted) spent(amount credits.Micro) audit.Settlement {
+	e := o.entry(nil, amount)
+	e.KeyID = o.key.ID
+	return audit.Settlement{Entry: e}
+}
+
+// published returns the alerts of the workspace: the level of the budget, and the threshold or "exceeded".
+func (o *budgeted) published() []string {
+	o.t.Helper()
+	var out []string
+	rows, err := o.d.Query(o.t.Context(), "SELECT type, body FROM events WHERE workspace_id = $1 AND type LIKE 'budget.%' ORDER BY id", o.workspace.ID)
+	err = db.Each(rows, err, func(r db.Row) error {
+		var typ, body string
+		if err := r.Scan(&typ, &body); err != nil {
+			return err
+		}
+		var e struct{ Data events.BudgetThreshold }
+		if err := json.Unmarshal([]byte(body), &e); err != nil {
+			return err
+		}
+		what := fmt.Sprint(e.Data.Threshold)
+		if events.Type(typ) == events.BudgetWasExceeded {
+			what = "exceeded"
+		}
+		out = append(out, e.Data.LimitSource+" "+what)
+		return nil
+	})
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (o *budgeted) want(alerts ...string) {
+	o.t.Helper()
+	slices.Sort(alerts)
+	if got := o.published(); !slices.Equal(got, alerts) {
+		o.t.Fatalf("got alerts %q, want %q", got, alerts)
+	}
+}
+
+func TestEachThresholdFiresOncePerPeriodOnTwoNodes(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newBudgeted(t, d, 400*credits.Credit, 200*credits.Credit, 100*credits.Credit)
+		clock := func() time.Time { return o.now }
+		nodes := []*Settler{o.settler, NewSettler(o.ledger, events.NewPublisher(clock), clock)}
+		const each = 50
+		var working sync.WaitGroup
+		for i := range 2 * each { // 100 credits
+			working.Go(func() {
+				err := d.Write(t.Context(), func(tx *db.Tx) error {
+					return nodes[i%2].Settle(t.Context(), tx, []audit.Settlement{o.spent(credits.Credit)})
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		working.Wait()
+		o.want("key 50", "key 80", "key 95", "key exceeded", "project 50")
+		// A restarted node remembers nothing.
+		o.settler = NewSettler(o.ledger, events.NewPublisher(clock), clock)
+		o.settleEntries(o.spent(90 * credits.Credit)) // 190
+		o.want("key 50", "key 80", "key 95", "key exceeded", "project 50", "project 80", "project 95")
+		// The next month starts over, and charges of this month no longer alert anyone.
+		late := o.spent(1000 * credits.Credit)
+		o.now = PeriodOf(o.now).End().Add(time.Hour)
+		o.settleEntries(late)
+		o.settleEntries(o.spent(60 * credits.Credit))
+		o.want("key 50", "key 50", "key 80", "key 95", "key exceeded", "project 50", "project 80", "project 95")
+	})
+}
+
+func TestRefusedRequestAlertsOnce(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newBudgeted(t, d, 400*credits.Credit, 200*credits.Credit, 100*credits.Credit)
+		o.settleEntries(o.spent(40 * credits.Credit))
+		refuse := func(r *Refusal) {
+			s := o.spent(0)
+			s.Entry.Status, s.Entry.Hold = 402, r
+			o.settleEntries(s)
+		}
+		refuse(&Refusal{Account: Account{Key, o.key.ID}, Transient: true}) // others will be served
+		o.want()
+		for range 3 {
+			refuse(&Refusal{Account: Account{Key, o.key.ID}})
+		}
+		o.want("key exceeded")
+		o.settleEntries(o.spent(60 * credits.Credit))
+		o.want("key exceeded", "key 50", "key 80", "key 95", "project 50")
+	})
+}
+
+func TestChangedBudgetAndThresholdsAlert(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newBudgeted(t, d, 1000*credits.Credit, 0, 1000*credits.Credit)
+		// A budget of 0 blocks on purpose.
+		o.settleEntries(o.spent(100 * credits.Credit))
+		o.want()
+		change := func(budget credits.Micro, thresholds accounts.AlertThresholds) {
+			t.Helper()
+			o.project.MonthlyBudget, o.project.AlertThresholds = &budget, thresholds
+			o.write(func(ctx context.Context, tx *db.Tx) error {
+				return ChangeProject(ctx, tx, o.project, ProjectChange{By: audit.Operator, Action: "project.updated", At: o.now})
+			})
+		}
+		// No charge may follow, so the change itself alerts.
+		change(120*credits.Credit, nil)
+		o.want("project 50", "project 80")
+		change(120*credits.Credit, accounts.AlertThresholds{})
+		o.settleEntries(o.spent(15 * credits.Credit))
+		o.want("project 50", "project 80")
+		change(1000*credits.Credit, accounts.AlertThresholds{20, 10})
+		o.want("project 50", "project 80", "project 10")
+		change(120*credits.Credit, nil) // again: its alerts were published
+		o.want("project 50", "project 80", "project 10", "project 95")
+	})
+}
+
+func TestThresholdsAreChecked(t *testing.T) {
+	t.Parallel()
+	for _, bad := range []accounts.AlertThresholds{{0}, {100}, {-5}, {50, 50}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}} {
+		if err := bad.Check(); err == nil {
+			t.Errorf("%v is accepted", bad)
+		}
+	}
+}
+
+// TestAlertBelongsToItsProject checks who may see the event.
+func TestAlertBelongsToItsProject(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newBudgeted(t, d, 1000*credits.Credit, 100*credits.Credit, 1000*credits.Credit)
+		o.settleEntries(o.spent(50 * credits.Credit))
+		project, err := db.Value[string](d.QueryRow(t.Context(), "SELECT project FROM events WHERE workspace_id = $1", o.workspace.ID))
+		if err != nil || project != "p" {
+			t.Errorf("got project %q, want p (%v)", project, err)
+		}
+	})
+}
