@@ -71,7 +71,7 @@ type Change struct {
 
 // Update changes the settings of a workspace and records that in the admin log. It makes no request.
 func (s *Service) Update(ctx context.Context, tx *db.Tx, workspaceID string, c Change) (*Settings, error) {
-	if err := accounts.LockWorkspace(ctx, tx, workspaceID); err != nil { // there may be no row to lock
+	if err := accounts.LockWorkspace(ctx, tx, workspaceID); err != nil { // the row may not exist yet
 		return nil, err
 	}
 	set, err := s.readSettings(ctx, tx, workspaceID, tx.Lock("notification_settings"))
