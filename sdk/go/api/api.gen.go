@@ -234,6 +234,9 @@ const (
 	EventPatternBatchFailed                 EventPattern = "batch.failed"
 	EventPatternBillingCredits              EventPattern = "billing.credits.*"
 	EventPatternBillingCreditsLow           EventPattern = "billing.credits.low"
+	EventPatternBudget                      EventPattern = "budget.*"
+	EventPatternBudgetExceeded              EventPattern = "budget.exceeded"
+	EventPatternBudgetThresholdReached      EventPattern = "budget.threshold_reached"
 	EventPatternDelivery                    EventPattern = "delivery.*"
 	EventPatternDeliveryFailed              EventPattern = "delivery.failed"
 	EventPatternEndpoint                    EventPattern = "endpoint.*"
@@ -451,6 +454,8 @@ const (
 	WebhookTestTypeBatchExpired                WebhookTestType = "batch.expired"
 	WebhookTestTypeBatchFailed                 WebhookTestType = "batch.failed"
 	WebhookTestTypeBillingCreditsLow           WebhookTestType = "billing.credits.low"
+	WebhookTestTypeBudgetExceeded              WebhookTestType = "budget.exceeded"
+	WebhookTestTypeBudgetThresholdReached      WebhookTestType = "budget.threshold_reached"
 	WebhookTestTypeDeliveryFailed              WebhookTestType = "delivery.failed"
 	WebhookTestTypeEndpointFailing             WebhookTestType = "endpoint.failing"
 	WebhookTestTypeEndpointPaused              WebhookTestType = "endpoint.paused"
@@ -1180,6 +1185,9 @@ type AlertThreshold struct {
 // AlertThreshold1 defines model for AlertThreshold.1.
 type AlertThreshold1 = string
 
+// AlertThresholds defines model for AlertThresholds.
+type AlertThresholds = []int
+
 // ApprovalID defines model for ApprovalId.
 type ApprovalID = string
 
@@ -1435,7 +1443,11 @@ type BatchStatus = string
 // Billing The workspace's credits in the current month.
 type Billing struct {
 	// AlertThreshold An amount of credits, or a percentage of the monthly credits, such as `20%`.
-	AlertThreshold AlertThreshold `json:"alert_threshold"`
+	AlertThreshold  AlertThreshold  `json:"alert_threshold"`
+	AlertThresholds AlertThresholds `json:"alert_thresholds"`
+
+	// Forecast What the month's spending will be if it goes on at the same pace as since the start of the month. Null in the first hour of the month, and without spending.
+	Forecast *Forecast `json:"forecast"`
 
 	// MonthlyCredits The monthly limit. Null means no limit.
 	MonthlyCredits *Credits      `json:"monthly_credits"`
@@ -1464,6 +1476,9 @@ type BillingObject string
 type BillingUpdate struct {
 	// AlertThreshold Credits as a number, or a percentage of `monthly_credits` from `0%` to `100%`. Null resets it to the default, `20%`.
 	AlertThreshold *AlertThreshold `json:"alert_threshold,omitempty"`
+
+	// AlertThresholds Percentages of a budget, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null resets it to the default, 50, 80 and 95.
+	AlertThresholds *AlertThresholds `json:"alert_thresholds,omitempty"`
 
 	// MonthlyCredits The monthly limit. Null means no limit. 0 rejects every request.
 	MonthlyCredits *Credits `json:"monthly_credits,omitempty"`
@@ -1830,6 +1845,15 @@ type FailedDelivery struct {
 	URL string `json:"url"`
 }
 
+// Forecast What the month's spending will be if it goes on at the same pace as since the start of the month. Null in the first hour of the month, and without spending.
+type Forecast struct {
+	// ExhaustedAt When the budget is used up. Null if it lasts, or without a budget.
+	ExhaustedAt *int `json:"exhausted_at"`
+
+	// Spent An amount of credits, with up to six decimal places.
+	Spent Credits `json:"spent"`
+}
+
 // ImageBatch An image batch with its results. It is also the data of `image.batch.completed`.
 type ImageBatch struct {
 	// CompletedAt When it ended, regardless of the result.
@@ -2032,6 +2056,12 @@ type JobError struct {
 
 // Key An API key, without its value.
 type Key struct {
+	// AlertEmail An address that gets the key's alerts, in addition to owners and admins.
+	AlertEmail *openapi_types.Email `json:"alert_email"`
+
+	// AlertThresholds Percentages of `monthly_budget`, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null means the workspace's `alert_thresholds`.
+	AlertThresholds *AlertThresholds `json:"alert_thresholds"`
+
 	// AllowedIps The IP addresses and CIDR ranges that can use the key. Empty means any address.
 	AllowedIps []string `json:"allowed_ips"`
 
@@ -2048,8 +2078,11 @@ type Key struct {
 	Environment Environment `json:"environment"`
 
 	// ExpiresAt When the key stops working. Null means never.
-	ExpiresAt *int  `json:"expires_at"`
-	ID        KeyID `json:"id"`
+	ExpiresAt *int `json:"expires_at"`
+
+	// Forecast What the month's spending will be if it goes on at the same pace as since the start of the month. Null in the first hour of the month, and without spending.
+	Forecast *Forecast `json:"forecast"`
+	ID       KeyID     `json:"id"`
 
 	// LastFour The end of the key's value.
 	LastFour string `json:"last_four"`
@@ -2145,6 +2178,12 @@ type KeyAutoRevoked_Descendants struct {
 
 // KeyCreate defines model for KeyCreate.
 type KeyCreate struct {
+	// AlertEmail An address that gets the key's alerts, in addition to owners and admins.
+	AlertEmail *openapi_types.Email `json:"alert_email,omitempty"`
+
+	// AlertThresholds Percentages of `monthly_budget`, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null means the workspace's `alert_thresholds`.
+	AlertThresholds *AlertThresholds `json:"alert_thresholds,omitempty"`
+
 	// AllowedIps The IP addresses and CIDR ranges that can use the key. Empty means any address.
 	AllowedIps *[]string `json:"allowed_ips,omitempty"`
 
@@ -2202,6 +2241,12 @@ type KeyRotate struct {
 
 // KeyUpdate defines model for KeyUpdate.
 type KeyUpdate struct {
+	// AlertEmail An address that gets the key's alerts, in addition to owners and admins.
+	AlertEmail *openapi_types.Email `json:"alert_email,omitempty"`
+
+	// AlertThresholds Percentages of `monthly_budget`, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null means the workspace's `alert_thresholds`.
+	AlertThresholds *AlertThresholds `json:"alert_thresholds,omitempty"`
+
 	// AllowedIps The IP addresses and CIDR ranges that can use the key. Empty or null means any address.
 	AllowedIps *[]string `json:"allowed_ips,omitempty"`
 
@@ -2229,6 +2274,12 @@ type KeyUpdate struct {
 
 // KeyWithValue An API key with its value.
 type KeyWithValue struct {
+	// AlertEmail An address that gets the key's alerts, in addition to owners and admins.
+	AlertEmail *openapi_types.Email `json:"alert_email"`
+
+	// AlertThresholds Percentages of `monthly_budget`, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null means the workspace's `alert_thresholds`.
+	AlertThresholds *AlertThresholds `json:"alert_thresholds"`
+
 	// AllowedIps The IP addresses and CIDR ranges that can use the key. Empty means any address.
 	AllowedIps []string `json:"allowed_ips"`
 
@@ -2245,8 +2296,11 @@ type KeyWithValue struct {
 	Environment Environment `json:"environment"`
 
 	// ExpiresAt When the key stops working. Null means never.
-	ExpiresAt *int  `json:"expires_at"`
-	ID        KeyID `json:"id"`
+	ExpiresAt *int `json:"expires_at"`
+
+	// Forecast What the month's spending will be if it goes on at the same pace as since the start of the month. Null in the first hour of the month, and without spending.
+	Forecast *Forecast `json:"forecast"`
+	ID       KeyID     `json:"id"`
 
 	// LastFour The end of the key's value.
 	LastFour string `json:"last_four"`
@@ -2312,6 +2366,9 @@ type Nothing = map[string]interface{}
 
 // Project A project.
 type Project struct {
+	// AlertThresholds Percentages of `monthly_budget`, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null means the workspace's `alert_thresholds`.
+	AlertThresholds *AlertThresholds `json:"alert_thresholds"`
+
 	// ArchivedAt When the project was archived.
 	ArchivedAt *int `json:"archived_at"`
 
@@ -2320,6 +2377,9 @@ type Project struct {
 
 	// Environment The environment of the key that created the object.
 	Environment Environment `json:"environment"`
+
+	// Forecast What the month's spending will be if it goes on at the same pace as since the start of the month. Null in the first hour of the month, and without spending.
+	Forecast *Forecast `json:"forecast"`
 
 	// ID 1 to 64 letters, digits, dots, underscores and dashes, starting with a letter or digit.
 	ID ProjectID `json:"id"`
@@ -2343,6 +2403,9 @@ type ProjectObject string
 
 // ProjectCreate defines model for ProjectCreate.
 type ProjectCreate struct {
+	// AlertThresholds Percentages of `monthly_budget`, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null means the workspace's `alert_thresholds`.
+	AlertThresholds *AlertThresholds `json:"alert_thresholds,omitempty"`
+
 	// ID 1 to 64 letters, digits, dots, underscores and dashes, starting with a letter or digit.
 	ID ProjectID `json:"id"`
 
@@ -2376,6 +2439,9 @@ type ProjectListObject string
 
 // ProjectUpdate defines model for ProjectUpdate.
 type ProjectUpdate struct {
+	// AlertThresholds Percentages of `monthly_budget`, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null means the workspace's `alert_thresholds`.
+	AlertThresholds *AlertThresholds `json:"alert_thresholds,omitempty"`
+
 	// MonthlyBudget The maximum credits per calendar month (UTC). 0 blocks all spending. Null means no limit.
 	MonthlyBudget *float64 `json:"monthly_budget,omitempty"`
 
@@ -6361,6 +6427,8 @@ type ClientInterface interface {
 	//
 	// When a charge or an update brings the remaining credits below the threshold, Turnpike publishes `billing.credits.low` once. The alert re-arms with a new month, or when an update brings the remaining credits to the threshold or above.
 	//
+	// When spending reaches one of the `alert_thresholds` of a budget, Turnpike publishes `budget.threshold_reached`, once per month and budget. When a budget is used up or refuses a request, it publishes `budget.exceeded` once. Owners and admins get an email about each alert.
+	//
 	// Requires the scope `billing:write`.
 	//
 	// Takes any type of body and a specified content type.
@@ -6373,6 +6441,8 @@ type ClientInterface interface {
 	// Updates the fields that you send. Changes take effect immediately, including for the current month. If the limit is lower than the used credits, every request fails until the month ends or you raise the limit.
 	//
 	// When a charge or an update brings the remaining credits below the threshold, Turnpike publishes `billing.credits.low` once. The alert re-arms with a new month, or when an update brings the remaining credits to the threshold or above.
+	//
+	// When spending reaches one of the `alert_thresholds` of a budget, Turnpike publishes `budget.threshold_reached`, once per month and budget. When a budget is used up or refuses a request, it publishes `budget.exceeded` once. Owners and admins get an email about each alert.
 	//
 	// Requires the scope `billing:write`.
 	//
@@ -7867,6 +7937,8 @@ func (c *Client) GetBilling(ctx context.Context, params *GetBillingParams, reqEd
 //
 // When a charge or an update brings the remaining credits below the threshold, Turnpike publishes `billing.credits.low` once. The alert re-arms with a new month, or when an update brings the remaining credits to the threshold or above.
 //
+// When spending reaches one of the `alert_thresholds` of a budget, Turnpike publishes `budget.threshold_reached`, once per month and budget. When a budget is used up or refuses a request, it publishes `budget.exceeded` once. Owners and admins get an email about each alert.
+//
 // Requires the scope `billing:write`.
 //
 // Takes any type of body and a specified content type.
@@ -7889,6 +7961,8 @@ func (c *Client) UpdateBillingWithBody(ctx context.Context, params *UpdateBillin
 // Updates the fields that you send. Changes take effect immediately, including for the current month. If the limit is lower than the used credits, every request fails until the month ends or you raise the limit.
 //
 // When a charge or an update brings the remaining credits below the threshold, Turnpike publishes `billing.credits.low` once. The alert re-arms with a new month, or when an update brings the remaining credits to the threshold or above.
+//
+// When spending reaches one of the `alert_thresholds` of a budget, Turnpike publishes `budget.threshold_reached`, once per month and budget. When a budget is used up or refuses a request, it publishes `budget.exceeded` once. Owners and admins get an email about each alert.
 //
 // Requires the scope `billing:write`.
 //
@@ -15664,6 +15738,8 @@ type ClientWithResponsesInterface interface {
 	//
 	// When a charge or an update brings the remaining credits below the threshold, Turnpike publishes `billing.credits.low` once. The alert re-arms with a new month, or when an update brings the remaining credits to the threshold or above.
 	//
+	// When spending reaches one of the `alert_thresholds` of a budget, Turnpike publishes `budget.threshold_reached`, once per month and budget. When a budget is used up or refuses a request, it publishes `budget.exceeded` once. Owners and admins get an email about each alert.
+	//
 	// Requires the scope `billing:write`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -15676,6 +15752,8 @@ type ClientWithResponsesInterface interface {
 	// Updates the fields that you send. Changes take effect immediately, including for the current month. If the limit is lower than the used credits, every request fails until the month ends or you raise the limit.
 	//
 	// When a charge or an update brings the remaining credits below the threshold, Turnpike publishes `billing.credits.low` once. The alert re-arms with a new month, or when an update brings the remaining credits to the threshold or above.
+	//
+	// When spending reaches one of the `alert_thresholds` of a budget, Turnpike publishes `budget.threshold_reached`, once per month and budget. When a budget is used up or refuses a request, it publishes `budget.exceeded` once. Owners and admins get an email about each alert.
 	//
 	// Requires the scope `billing:write`.
 	//
@@ -19117,6 +19195,8 @@ func (c *ClientWithResponses) GetBillingWithResponse(ctx context.Context, params
 //
 // When a charge or an update brings the remaining credits below the threshold, Turnpike publishes `billing.credits.low` once. The alert re-arms with a new month, or when an update brings the remaining credits to the threshold or above.
 //
+// When spending reaches one of the `alert_thresholds` of a budget, Turnpike publishes `budget.threshold_reached`, once per month and budget. When a budget is used up or refuses a request, it publishes `budget.exceeded` once. Owners and admins get an email about each alert.
+//
 // Requires the scope `billing:write`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -19135,6 +19215,8 @@ func (c *ClientWithResponses) UpdateBillingWithBodyWithResponse(ctx context.Cont
 // Updates the fields that you send. Changes take effect immediately, including for the current month. If the limit is lower than the used credits, every request fails until the month ends or you raise the limit.
 //
 // When a charge or an update brings the remaining credits below the threshold, Turnpike publishes `billing.credits.low` once. The alert re-arms with a new month, or when an update brings the remaining credits to the threshold or above.
+//
+// When spending reaches one of the `alert_thresholds` of a budget, Turnpike publishes `budget.threshold_reached`, once per month and budget. When a budget is used up or refuses a request, it publishes `budget.exceeded` once. Owners and admins get an email about each alert.
 //
 // Requires the scope `billing:write`.
 //

@@ -1176,6 +1176,8 @@ export interface paths {
          *
          *     When a charge or an update brings the remaining credits below the threshold, Turnpike publishes `billing.credits.low` once. The alert re-arms with a new month, or when an update brings the remaining credits to the threshold or above.
          *
+         *     When spending reaches one of the `alert_thresholds` of a budget, Turnpike publishes `budget.threshold_reached`, once per month and budget. When a budget is used up or refuses a request, it publishes `budget.exceeded` once. Owners and admins get an email about each alert.
+         *
          *     Requires the scope `billing:write`.
          */
         patch: operations["updateBilling"];
@@ -1704,6 +1706,40 @@ export interface webhooks {
         patch?: never;
         trace?: never;
     };
+    "budget.threshold_reached": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Spending has reached a threshold of a budget */
+        post: operations["onBudgetThresholdReached"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "budget.exceeded": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** A budget is used up */
+        post: operations["onBudgetExceeded"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "key.auto_revoked": {
         parameters: {
             query?: never;
@@ -2070,6 +2106,13 @@ export interface components {
              * @description The maximum credits per calendar month (UTC). 0 blocks all spending. Null means no limit. Default: `null`.
              */
             monthly_budget?: number | null;
+            /** @description Percentages of `monthly_budget`, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null means the workspace's `alert_thresholds`. */
+            alert_thresholds?: components["schemas"]["AlertThresholds"] | null;
+            /**
+             * Format: email
+             * @description An address that gets the key's alerts, in addition to owners and admins.
+             */
+            alert_email?: string | null;
             /** @description Pins the key to a project. The key then works only for this project. Turnpike creates a new project, unless the workspace has strict projects. Default: `null`. */
             project?: string | null;
             /** @description The IP addresses and CIDR ranges that can use the key. Empty means any address. */
@@ -2095,6 +2138,13 @@ export interface components {
              * @description The maximum credits per calendar month (UTC). 0 blocks all spending. Null means no limit.
              */
             monthly_budget?: number | null;
+            /** @description Percentages of `monthly_budget`, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null means the workspace's `alert_thresholds`. */
+            alert_thresholds?: components["schemas"]["AlertThresholds"] | null;
+            /**
+             * Format: email
+             * @description An address that gets the key's alerts, in addition to owners and admins.
+             */
+            alert_email?: string | null;
             /** @description The project that the key is pinned to. Null unpins it. */
             project?: string | null;
             /** @description The IP addresses and CIDR ranges that can use the key. Empty or null means any address. */
@@ -2185,6 +2235,14 @@ export interface components {
                  */
                 last_used_at: number | null;
             } | null;
+            /** @description Percentages of `monthly_budget`, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null means the workspace's `alert_thresholds`. */
+            alert_thresholds: components["schemas"]["AlertThresholds"] | null;
+            /**
+             * Format: email
+             * @description An address that gets the key's alerts, in addition to owners and admins.
+             */
+            alert_email: string | null;
+            forecast: components["schemas"]["Forecast"];
         };
         /** @description An API key with its value. */
         KeyWithValue: {
@@ -2258,6 +2316,14 @@ export interface components {
                  */
                 last_used_at: number | null;
             } | null;
+            /** @description Percentages of `monthly_budget`, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null means the workspace's `alert_thresholds`. */
+            alert_thresholds: components["schemas"]["AlertThresholds"] | null;
+            /**
+             * Format: email
+             * @description An address that gets the key's alerts, in addition to owners and admins.
+             */
+            alert_email: string | null;
+            forecast: components["schemas"]["Forecast"];
         };
         KeyList: {
             /** @constant */
@@ -2281,6 +2347,8 @@ export interface components {
              * @description The maximum credits per calendar month (UTC). 0 blocks all spending. Null means no limit. Default: `null`.
              */
             monthly_budget?: number | null;
+            /** @description Percentages of `monthly_budget`, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null means the workspace's `alert_thresholds`. */
+            alert_thresholds?: components["schemas"]["AlertThresholds"] | null;
         };
         ProjectUpdate: {
             /** @description A display name. At most 200 bytes, without control or bidirectional-override characters. */
@@ -2291,6 +2359,8 @@ export interface components {
              * @description The maximum credits per calendar month (UTC). 0 blocks all spending. Null means no limit.
              */
             monthly_budget?: number | null;
+            /** @description Percentages of `monthly_budget`, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null means the workspace's `alert_thresholds`. */
+            alert_thresholds?: components["schemas"]["AlertThresholds"] | null;
             /**
              * @description Whether requests can use the project. Default: `"active"`.
              * @enum {string}
@@ -2314,6 +2384,9 @@ export interface components {
             monthly_budget: number | null;
             /** @description The credits that the project has spent this month. */
             spent_this_month: components["schemas"]["Credits"];
+            /** @description Percentages of `monthly_budget`, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null means the workspace's `alert_thresholds`. */
+            alert_thresholds: components["schemas"]["AlertThresholds"] | null;
+            forecast: components["schemas"]["Forecast"];
             /** @description More values may be added. */
             status: "active" | "archived" | (string & {});
             /**
@@ -2342,13 +2415,13 @@ export interface components {
          * event name
          * @description The name of an event. More values may be added.
          */
-        EventName: "image.batch.completed" | "video.render.completed" | "voice.render.completed" | "voice.transcription.completed" | "agent.run.awaiting_approval" | "agent.run.completed" | "agent.run.failed" | "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" | "batch.completed" | "batch.failed" | "batch.expired" | "batch.cancelled" | "billing.credits.low" | "key.auto_revoked" | "endpoint.failing" | "endpoint.paused" | "delivery.failed" | (string & {});
+        EventName: "image.batch.completed" | "video.render.completed" | "voice.render.completed" | "voice.transcription.completed" | "agent.run.awaiting_approval" | "agent.run.completed" | "agent.run.failed" | "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" | "batch.completed" | "batch.failed" | "batch.expired" | "batch.cancelled" | "billing.credits.low" | "budget.threshold_reached" | "budget.exceeded" | "key.auto_revoked" | "endpoint.failing" | "endpoint.paused" | "delivery.failed" | (string & {});
         /**
          * event name
          * @description The name of an event, a wildcard for a resource (`agent.run.*`), or `*` for everything. Wildcards include future events.
          * @enum {string}
          */
-        EventPattern: "*" | "image.batch.*" | "video.render.*" | "voice.render.*" | "voice.transcription.*" | "agent.run.*" | "response.*" | "batch.*" | "billing.credits.*" | "key.*" | "endpoint.*" | "delivery.*" | "image.batch.completed" | "video.render.completed" | "voice.render.completed" | "voice.transcription.completed" | "agent.run.awaiting_approval" | "agent.run.completed" | "agent.run.failed" | "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" | "batch.completed" | "batch.failed" | "batch.expired" | "batch.cancelled" | "billing.credits.low" | "key.auto_revoked" | "endpoint.failing" | "endpoint.paused" | "delivery.failed";
+        EventPattern: "*" | "image.batch.*" | "video.render.*" | "voice.render.*" | "voice.transcription.*" | "agent.run.*" | "response.*" | "batch.*" | "billing.credits.*" | "budget.*" | "key.*" | "endpoint.*" | "delivery.*" | "image.batch.completed" | "video.render.completed" | "voice.render.completed" | "voice.transcription.completed" | "agent.run.awaiting_approval" | "agent.run.completed" | "agent.run.failed" | "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" | "batch.completed" | "batch.failed" | "batch.expired" | "batch.cancelled" | "billing.credits.low" | "budget.threshold_reached" | "budget.exceeded" | "key.auto_revoked" | "endpoint.failing" | "endpoint.paused" | "delivery.failed";
         WebhookCreate: {
             /** @description The absolute `https://` URL that receives events. At most 2,048 bytes, without user name, password or fragment. */
             url: string;
@@ -2397,7 +2470,7 @@ export interface components {
              * @description The type of the sample event. The default is the first event that the endpoint subscribes to.
              * @enum {string|null}
              */
-            type?: "image.batch.completed" | "video.render.completed" | "voice.render.completed" | "voice.transcription.completed" | "agent.run.awaiting_approval" | "agent.run.completed" | "agent.run.failed" | "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" | "batch.completed" | "batch.failed" | "batch.expired" | "batch.cancelled" | "billing.credits.low" | "key.auto_revoked" | "endpoint.failing" | "endpoint.paused" | "delivery.failed" | null;
+            type?: "image.batch.completed" | "video.render.completed" | "voice.render.completed" | "voice.transcription.completed" | "agent.run.awaiting_approval" | "agent.run.completed" | "agent.run.failed" | "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" | "batch.completed" | "batch.failed" | "batch.expired" | "batch.cancelled" | "billing.credits.low" | "budget.threshold_reached" | "budget.exceeded" | "key.auto_revoked" | "endpoint.failing" | "endpoint.paused" | "delivery.failed" | null;
         };
         WebhookReplay: {
             /**
@@ -3863,6 +3936,66 @@ export interface components {
             period: string;
         };
         /**
+         * budget threshold
+         * @description A budget whose spending has reached a threshold: the data of `budget.threshold_reached`.
+         */
+        BudgetThreshold: {
+            /** @description The level of the budget: `workspace`, `project` or `key`. More values may be added. */
+            limit_source: string;
+            /** @description The ID of the workspace, project or key. */
+            id: string;
+            /** @description Its name. */
+            name: string;
+            /** @description The budget. */
+            budget: components["schemas"]["Credits"];
+            /** @description The credits spent in the period. */
+            spent: components["schemas"]["Credits"];
+            /** @description The period of the budget, such as the month `2026-08` (UTC). */
+            period: string;
+            /**
+             * Unix time
+             * @description When the next period starts. Null for a budget that never starts again.
+             */
+            resets_at: number | null;
+            /** @description The threshold in percent of the budget. */
+            threshold: number;
+        };
+        /**
+         * used-up budget
+         * @description A budget that is used up, or has less left than a request could cost: the data of `budget.exceeded`.
+         */
+        BudgetExceeded: {
+            /** @description The level of the budget: `workspace`, `project` or `key`. More values may be added. */
+            limit_source: string;
+            /** @description The ID of the workspace, project or key. */
+            id: string;
+            /** @description Its name. */
+            name: string;
+            /** @description The budget. */
+            budget: components["schemas"]["Credits"];
+            /** @description The credits spent in the period. */
+            spent: components["schemas"]["Credits"];
+            /** @description The period of the budget, such as the month `2026-08` (UTC). */
+            period: string;
+            /**
+             * Unix time
+             * @description When the next period starts. Null for a budget that never starts again.
+             */
+            resets_at: number | null;
+        };
+        /** percentages */
+        AlertThresholds: number[];
+        /** @description What the month's spending will be if it goes on at the same pace as since the start of the month. Null in the first hour of the month, and without spending. */
+        Forecast: {
+            /** @description The credits spent at the end of the month. */
+            spent: components["schemas"]["Credits"];
+            /**
+             * Unix time
+             * @description When the budget is used up. Null if it lasts, or without a budget.
+             */
+            exhausted_at: number | null;
+        } | null;
+        /**
          * revoked key
          * @description A leaked key that Turnpike revoked: the data of `key.auto_revoked`. It doesn't contain the key's value.
          */
@@ -3958,6 +4091,9 @@ export interface components {
             remaining: components["schemas"]["Credits"] | null;
             /** @description If fewer credits remain, Turnpike publishes `billing.credits.low`. */
             alert_threshold: components["schemas"]["AlertThreshold"];
+            /** @description The percentages of the budget at which Turnpike publishes `budget.threshold_reached`. Projects and keys inherit them. */
+            alert_thresholds: components["schemas"]["AlertThresholds"];
+            forecast: components["schemas"]["Forecast"];
             /** @description The month (UTC). */
             period: string;
             /**
@@ -3971,6 +4107,8 @@ export interface components {
             monthly_credits?: components["schemas"]["Credits"] | null;
             /** @description Credits as a number, or a percentage of `monthly_credits` from `0%` to `100%`. Null resets it to the default, `20%`. */
             alert_threshold?: components["schemas"]["AlertThreshold"] | null;
+            /** @description Percentages of a budget, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null resets it to the default, 50, 80 and 95. */
+            alert_thresholds?: components["schemas"]["AlertThresholds"] | null;
         };
         /** @description Usage by time. */
         UsageReport: {
@@ -7569,6 +7707,58 @@ export interface operations {
                     /** @constant */
                     type?: "billing.credits.low";
                     data?: components["schemas"]["CreditsLow"];
+                };
+            };
+        };
+        responses: {
+            /** @description Accepted. On any other status, or without a response within 10 seconds, Turnpike retries the delivery. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onBudgetThresholdReached: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Event"] & {
+                    /** @constant */
+                    type?: "budget.threshold_reached";
+                    data?: components["schemas"]["BudgetThreshold"];
+                };
+            };
+        };
+        responses: {
+            /** @description Accepted. On any other status, or without a response within 10 seconds, Turnpike retries the delivery. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onBudgetExceeded: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Event"] & {
+                    /** @constant */
+                    type?: "budget.exceeded";
+                    data?: components["schemas"]["BudgetExceeded"];
                 };
             };
         };
