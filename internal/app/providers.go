@@ -2,7 +2,9 @@ package app
 
 import (
 	"reflect"
+	"regexp"
 	"slices"
+	"strings"
 
 	"turnpike/internal/catalog"
 	"turnpike/internal/config"
@@ -24,7 +26,7 @@ func LoadCatalog(cfg config.Config) (*catalog.Catalog, error) {
 	for _, p := range cfg.Providers {
 		s := catalog.Supplier{Name: p.Name, Table: p.Catalog, Vendor: p.Vendor(), Local: p.Local, Default: listPrice(p.DefaultPrice), Tools: toolPrices(p.ToolPrices)}
 		for _, m := range p.Models {
-			s.Models = append(s.Models, catalog.ListedModel{ID: m.ID, Upstream: m.Upstream, Kind: catalog.Kind(m.Kind), Price: listPrice(m.Price),
+			s.Models = append(s.Models, catalog.ListedModel{ID: m.ID, Upstream: m.Upstream, Known: tableName(p, m), Kind: catalog.Kind(m.Kind), Price: listPrice(m.Price),
 				ContextWindow: int64(m.ContextWindow), MaxOutputTokens: int64(m.MaxOutputTokens), Capabilities: m.Capabilities})
 		}
 		t.Suppliers = append(t.Suppliers, s)
@@ -33,6 +35,22 @@ func LoadCatalog(cfg config.Config) (*catalog.Catalog, error) {
 		t.Suppliers = append(t.Suppliers, catalog.Supplier{Name: espeak.Name, Local: true, Models: []catalog.ListedModel{{ID: espeak.Name, Kind: catalog.Speech}}})
 	}
 	return catalog.Load(t)
+}
+
+// cloudSuffix is the version at the end of Bedrock's names: anthropic.claude-sonnet-4-5-20250929-v1:0.
+var cloudSuffix = regexp.MustCompile(`-v[0-9]+(:[0-9]+)?$`)
+
+// tableName returns the vendor's own name of a model that a cloud has under another one.
+func tableName(p config.Provider, m config.ProviderModel) string {
+	switch p.Cloud() {
+	case config.AWS: // with a region before it: us.anthropic.…
+		if _, name, found := strings.Cut(m.Upstream, "anthropic."); found {
+			return cloudSuffix.ReplaceAllString(name, "")
+		}
+	case config.Google: // claude-sonnet-4-5@20250929
+		return strings.ReplaceAll(m.Upstream, "@", "-")
+	}
+	return m.Upstream
 }
 
 // findEspeak finds the local speech engine, unless it is turned off or a provider
@@ -104,6 +122,16 @@ func Credential(p config.Provider) providers.Credential {
 	case config.Gemini:
 		set = gemini.SetKey
 	}
+	if s := p.SignIn; s != nil {
+		switch s.With {
+		case config.Entra:
+			return credentials.NewEntra(credentials.Entra{TenantID: s.TenantID, ClientID: s.ClientID, ClientSecret: string(s.ClientSecret), TokenFile: s.TokenFile, Authority: string(s.Authority)})
+		case config.Google:
+			return credentials.NewGoogle(s.CredentialsFile)
+		case config.AWS:
+			return credentials.NewAWS(s.Region, s.Profile)
+		}
+	}
 	switch {
 	case p.APIKeyFile != "":
 		return credentials.NewRefreshing(set, credentials.File(p.APIKeyFile))
@@ -113,11 +141,14 @@ func Credential(p config.Provider) providers.Credential {
 	return providers.StaticKey{Key: string(p.APIKey), Set: set}
 }
 
+// platforms are where clouds run Anthropic's models.
+var platforms = map[string]anthropic.Platform{config.Google: anthropic.Vertex, config.AWS: anthropic.Bedrock}
+
 func upstream(p config.Provider, client *wire.Client) providers.Provider {
 	base, credential := string(p.BaseURL), Credential(p)
 	switch p.Type {
 	case config.Anthropic:
-		return anthropic.New(anthropic.Options{Name: p.Name, BaseURL: base, Credential: credential, Client: client})
+		return anthropic.New(anthropic.Options{Name: p.Name, BaseURL: base, Credential: credential, Platform: platforms[p.Cloud()], Client: client})
 	case config.Gemini:
 		return gemini.New(gemini.Options{Name: p.Name, BaseURL: base, Credential: credential, Client: client})
 	}

@@ -26,6 +26,7 @@ type Supplier struct {
 type ListedModel struct {
 	ID              string // the name for clients
 	Upstream        string // the supplier's name; empty for ID
+	Known           string // the table's name; empty for Upstream
 	Kind            Kind   // empty for the table's
 	Price           *ListPrice
 	ContextWindow   int64
@@ -158,7 +159,7 @@ func (c *Catalog) addSupplier(s Supplier, r rate) error {
 
 func (c *Catalog) listedOffer(st *supplierModels, l ListedModel, fallback *Price, r rate) (*Offer, error) {
 	o := &Offer{Supplier: st.supplier.Name, Upstream: cmp.Or(l.Upstream, l.ID), Listed: true}
-	known := c.Find(st.table, o.Upstream)
+	known := c.Find(st.table, cmp.Or(l.Known, o.Upstream))
 	if known == nil {
 		known = &Model{Provider: st.supplier.Name, Modalities: []string{"text"}}
 	}

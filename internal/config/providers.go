@@ -20,6 +20,7 @@ type Provider struct {
 	APIKeyEnv       string            `key:"api_key_env"`     // the variable that has APIKey, if any
 	APIKeyFile      string            `key:"api_key_file"`    // read again while the server runs
 	APIKeyCommand   []string          `key:"api_key_command"` // prints the key
+	SignIn          *SignIn           `key:"sign_in"`         // to a cloud, instead of a key
 	APIVersion      string            `key:"api_version"`     // for Azure's dated API
 	Headers         map[string]Secret `key:"headers"`
 	Catalog         string            `key:"catalog"` // the provider in the model table; empty derives it from name or type
@@ -32,6 +33,35 @@ type Provider struct {
 	DefaultPrice    *ModelPrice       `key:"default_price"`
 	ToolPrices      *ToolPrices       `key:"tool_prices"`
 	Models          []ProviderModel   `key:"models"` // nil means all models in the table
+}
+
+// SignIn is how Turnpike signs in to a cloud. Missing fields come from the cloud's
+// own variables and files.
+type SignIn struct {
+	With            string  `key:"with"`      // entra, google or aws
+	TenantID        string  `key:"tenant_id"` // of Entra
+	ClientID        string  `key:"client_id"`
+	ClientSecret    Secret  `key:"client_secret"`
+	TokenFile       string  `key:"federated_token_file"`
+	Authority       Address `key:"authority"`
+	CredentialsFile string  `key:"credentials_file"` // of Google
+	Region          string  `key:"region"`           // of AWS
+	Profile         string  `key:"profile"`
+}
+
+// Clouds that Turnpike can sign in to.
+const (
+	Entra  = "entra"
+	Google = "google"
+	AWS    = "aws"
+)
+
+// Cloud returns the cloud that the provider signs in to, or "".
+func (p Provider) Cloud() string {
+	if p.SignIn == nil {
+		return ""
+	}
+	return p.SignIn.With
 }
 
 // ProviderModel is a model of a provider. Missing fields come from the model
@@ -112,7 +142,7 @@ func (p Provider) Vendor() string {
 
 // HasKey reports whether requests to the provider are authenticated with a key.
 func (p Provider) HasKey() bool {
-	return p.APIKey != "" || p.APIKeyFile != "" || len(p.APIKeyCommand) > 0
+	return p.APIKey != "" || p.APIKeyFile != "" || len(p.APIKeyCommand) > 0 || p.SignIn != nil
 }
 
 // HasResponses reports whether a provider gets requests in the format of the Responses API.
@@ -244,7 +274,7 @@ func (p *Provider) complete() {
 func (p *Provider) completeAddress() {
 	// Another server with OpenAI's protocol must not get OpenAI's address and send
 	// its key there.
-	if p.BaseURL == "" && (p.Type != OpenAI || p.Name == OpenAI || p.Catalog == OpenAI) {
+	if p.BaseURL == "" && p.SignIn == nil && (p.Type != OpenAI || p.Name == OpenAI || p.Catalog == OpenAI) {
 		p.BaseURL = vendorAddress[p.Type]
 	}
 	p.BaseURL = Address(strings.TrimRight(string(p.BaseURL), "/"))

@@ -80,6 +80,7 @@ func (p Provider) checkKey(f *faults) {
 		f.addIf(p.APIKeyCommand[0] == "", "api_key_command", "begins with an empty word; expected a program and its arguments, such as [gcloud, auth, print-access-token]")
 	}
 	p.checkKeySources(f)
+	p.checkSignIn(f)
 	names := slices.Collect(maps.Keys(p.Headers))
 	authorized := slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(name, "Authorization") })
 	switch {
@@ -96,13 +97,42 @@ func (p Provider) checkKey(f *faults) {
 	}
 }
 
+// cloudTypes are the protocols of each cloud.
+var cloudTypes = map[string][]string{Entra: {OpenAI}, Google: {Anthropic, Gemini}, AWS: {Anthropic}}
+
+func (p Provider) checkSignIn(f *faults) {
+	s := p.SignIn
+	if s == nil {
+		return
+	}
+	types, known := cloudTypes[s.With]
+	if !known {
+		f.add("sign_in.with", "is missing or not one of aws, entra, google")
+		return
+	}
+	f.addIf(!slices.Contains(types, p.Type), "sign_in.with", "%s is for type %s alone", s.With, strings.Join(types, " or "))
+	f.addIf(s.ClientSecret == mask, "sign_in.client_secret", "is the mask of a printout; expected the secret itself")
+	f.addIf(s.ClientSecret != "" && s.TokenFile != "", "sign_in.federated_token_file", "is set beside client_secret; expected one of the two")
+	f.addIf(s.Authority != "" && s.Authority.fault() != "", "sign_in.authority", "%s; expected such as https://login.microsoftonline.us", s.Authority.fault())
+	for _, field := range []struct {
+		name, cloud string
+		set         bool
+	}{
+		{"tenant_id", Entra, s.TenantID != ""}, {"client_id", Entra, s.ClientID != ""}, {"client_secret", Entra, s.ClientSecret != ""},
+		{"federated_token_file", Entra, s.TokenFile != ""}, {"authority", Entra, s.Authority != ""},
+		{"credentials_file", Google, s.CredentialsFile != ""}, {"region", AWS, s.Region != ""}, {"profile", AWS, s.Profile != ""},
+	} {
+		f.addIf(field.set && field.cloud != s.With, "sign_in."+field.name, "is for %s alone", field.cloud)
+	}
+}
+
 // checkKeySources rejects a second source of the key. api_key_env has set api_key already.
 func (p Provider) checkKeySources(f *faults) {
 	first := ""
 	for _, source := range []struct {
 		name string
 		set  bool
-	}{{"api_key", p.APIKey != ""}, {"api_key_file", p.APIKeyFile != ""}, {"api_key_command", len(p.APIKeyCommand) > 0}} {
+	}{{"api_key", p.APIKey != ""}, {"api_key_file", p.APIKeyFile != ""}, {"api_key_command", len(p.APIKeyCommand) > 0}, {"sign_in", p.SignIn != nil}} {
 		f.addIf(source.set && first != "", source.name, "is set beside %s; expected one of the two", first)
 		if source.set {
 			first = source.name
@@ -114,7 +144,7 @@ func (p Provider) checkKeySources(f *faults) {
 // checks the headers.
 func (p Provider) checkDialect(f *faults) {
 	f.addIf(p.BatchPercent < 0 || p.BatchPercent > 100, "batch_price_percent", "%d is out of range; expected 1 to 100, or 0 to not use the provider's batch API", p.BatchPercent)
-	f.addIf(p.BatchPercent != 0 && (p.Type == Gemini || p.APIVersion != ""), "batch_price_percent", "is for OpenAI's and Anthropic's batch APIs; remove it")
+	f.addIf(p.BatchPercent != 0 && (p.Type == Gemini || p.APIVersion != "" || p.SignIn != nil && p.Type == Anthropic), "batch_price_percent", "is for OpenAI's and Anthropic's batch APIs; remove it")
 	if p.Type != OpenAI {
 		const only = "is for type openai alone"
 		f.addIf(p.APIVersion != "", "api_version", only)

@@ -26,8 +26,8 @@ const (
 	batchPage = 100
 )
 
-// HasBatches reports that the API is part of the Messages API.
-func (p *Provider) HasBatches() bool { return true }
+// HasBatches reports that the API is part of the Messages API, except on clouds.
+func (p *Provider) HasBatches() bool { return p.platform == Direct }
 
 // OneModelPerBatch reports that requests may name different models.
 func (p *Provider) OneModelPerBatch() bool { return false }

@@ -2,6 +2,7 @@ package anthropic
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -17,6 +18,9 @@ const maxModelPages = 10
 
 // ListModels returns the names of the server's models.
 func (p *Provider) ListModels(ctx context.Context) ([]string, error) {
+	if p.platform != Direct {
+		return nil, errors.New("this cloud has no list of models in Anthropic's format")
+	}
 	var names []string
 	address := strings.TrimSuffix(p.url, "/messages") + "/models?limit=1000"
 	after := ""

@@ -22,7 +22,7 @@ var _ providers.MessageCreator = (*Provider)(nil)
 
 // Messages forwards a request in Anthropic's own format, and the response byte for byte.
 func (p *Provider) Messages(ctx context.Context, req *providers.MessagesRequest) (*providers.Response, error) {
-	resp, size, err := p.forward(ctx, p.url, req)
+	resp, size, err := p.forward(ctx, req, false)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (p *Provider) Messages(ctx context.Context, req *providers.MessagesRequest)
 
 // CountMessageTokens forwards a request to count its input tokens, which is free.
 func (p *Provider) CountMessageTokens(ctx context.Context, req *providers.MessagesRequest) (*providers.Response, error) {
-	resp, _, err := p.forward(ctx, p.url+"/count_tokens", req)
+	resp, _, err := p.forward(ctx, req, true)
 	if err != nil {
 		return nil, err
 	}
@@ -53,15 +53,20 @@ func (p *Provider) CountMessageTokens(ctx context.Context, req *providers.Messag
 	}
 	var counted struct {
 		InputTokens *int64 `json:"input_tokens"`
+		Bedrock     *int64 `json:"inputTokens"`
 	}
-	if err := json.Unmarshal(body, &counted, wire.Lenient); err != nil || counted.InputTokens == nil {
+	err = json.Unmarshal(body, &counted, wire.Lenient)
+	if err == nil && counted.Bedrock != nil {
+		return &providers.Response{Body: []byte(`{"input_tokens":` + strconv.FormatInt(*counted.Bedrock, 10) + `}`)}, nil
+	}
+	if err != nil || counted.InputTokens == nil {
 		return nil, p.protocolFailure("the response has no input_tokens")
 	}
 	return &providers.Response{Body: body}, nil
 }
 
 // forward sends the client's body and returns the size of what was sent.
-func (p *Provider) forward(ctx context.Context, url string, req *providers.MessagesRequest) (*http.Response, int, error) {
+func (p *Provider) forward(ctx context.Context, req *providers.MessagesRequest, count bool) (*http.Response, int, error) {
 	body, err := spliceBody(req)
 	if err != nil {
 		return nil, 0, err
@@ -73,10 +78,11 @@ func (p *Provider) forward(ctx context.Context, url string, req *providers.Messa
 	if len(req.Beta) > 0 {
 		header["Anthropic-Beta"] = req.Beta
 	}
+	call := messageCall{model: req.Model, stream: req.Stream && !count, header: header, body: body, count: count}
 	if req.BetaQuery {
-		url += "?beta=true"
+		call.query = "?beta=true"
 	}
-	resp, err := p.client.Post(ctx, url, header, body, explainNative)
+	resp, err := p.send(ctx, call, explainNative)
 	return resp, len(body), err
 }
 

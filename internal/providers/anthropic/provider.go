@@ -28,16 +28,19 @@ type Options struct {
 	Key     string
 	// Credential replaces the key. It may be nil.
 	Credential providers.Credential
-	Client     *wire.Client // a new one if nil
+	// Platform is where the API runs. For Vertex, BaseURL ends in /publishers/anthropic.
+	Platform Platform
+	Client   *wire.Client // a new one if nil
 }
 
 // Provider calls Anthropic or another server with the Messages API.
 type Provider struct {
-	name   string
-	url    string
-	client *wire.Client
-	now    func() time.Time
-	newID  func(prefix string) string
+	name     string
+	url      string // of messages; the BaseURL of other platforms
+	platform Platform
+	client   *wire.Client
+	now      func() time.Time
+	newID    func(prefix string) string
 }
 
 var _ providers.Provider = (*Provider)(nil)
@@ -52,11 +55,12 @@ func New(o Options) *Provider {
 	}
 	base := strings.TrimRight(cmp.Or(o.BaseURL, defaultBaseURL), "/")
 	return &Provider{
-		name:   cmp.Or(o.Name, "anthropic"),
-		url:    strings.TrimSuffix(base, "/v1") + "/v1/messages",
-		client: o.Client.WithCredential(o.Credential),
-		now:    time.Now,
-		newID:  ids.New,
+		name:     cmp.Or(o.Name, "anthropic"),
+		url:      o.Platform.address(base),
+		platform: o.Platform,
+		client:   o.Client.WithCredential(o.Credential),
+		now:      time.Now,
+		newID:    ids.New,
 	}
 }
 
@@ -70,7 +74,7 @@ func (p *Provider) Chat(ctx context.Context, req *providers.ChatRequest) (*provi
 	if err != nil {
 		return nil, err
 	}
-	resp, err := p.post(ctx, body)
+	resp, err := p.send(ctx, messageCall{model: req.Model, stream: req.Stream, header: p.header(), body: body}, explain)
 	if err != nil {
 		return nil, err
 	}
@@ -93,10 +97,6 @@ func (p *Provider) Chat(ctx context.Context, req *providers.ChatRequest) (*provi
 		return nil, err
 	}
 	return p.completion(text, info, head)
-}
-
-func (p *Provider) post(ctx context.Context, body []byte) (*http.Response, error) {
-	return p.client.Post(ctx, p.url, p.header(), body, explain)
 }
 
 func (p *Provider) header() http.Header {
