@@ -177,7 +177,10 @@ func configured(file config.Config, kind operators.Kind) (list []*operators.Defi
 // describeProvider returns a provider without secrets. The end of a key tells operators which one it is.
 func describeProvider(p config.Provider) map[string]any {
 	fields := config.Describe(p)
-	delete(fields, "api_key")
+	// How the configuration gets a key, such as the arguments of a command, isn't for the API.
+	maps.DeleteFunc(fields, func(name string, _ any) bool {
+		return name == "api_key" || name != "api_key_env" && !slices.Contains(config.StoredProviderKeys(), name)
+	})
 	if p.APIKey != "" {
 		fields["api_key_hint"] = keyHint(string(p.APIKey))
 	}

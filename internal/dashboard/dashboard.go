@@ -32,6 +32,7 @@ import (
 	"turnpike/internal/media"
 	"turnpike/internal/modelroutes"
 	"turnpike/internal/notifications"
+	"turnpike/internal/operators"
 	"turnpike/internal/people"
 	"turnpike/internal/webhooks"
 )
@@ -59,6 +60,7 @@ type Options struct {
 	Outbox      *mail.Outbox
 	// Notifications are the settings of the workspace's incoming webhook.
 	Notifications *notifications.Service
+	Definitions   operators.Manager
 
 	PublicURL string
 	ListenURL string // of the server itself, even behind a proxy

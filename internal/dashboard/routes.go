@@ -38,6 +38,7 @@ type Route struct {
 	Path      string // in the syntax of http.ServeMux
 	SignedIn  bool   // only for people who are signed in
 	Workspace bool   // only for members, in one environment of the workspace
+	Operator  bool   // only for people who run the server
 
 	Scope    access.Scope // that the person's role must have, in a workspace
 	Manages  bool         // only owners and admins
@@ -222,7 +223,19 @@ func Routes() []Route {
 	for _, tab := range batchTabs {
 		workspace = append(workspace, tab.routes()...)
 	}
+	providerPage := load((*request).provider, showProvider)
+	server := []Route{
+		{Path: "server", page: serverPage},
+		{Path: "server/providers/new", Confirm: true, page: newProviderPage, action: createProvider},
+		{Path: "server/providers/{name}", page: providerPage},
+		{Path: "server/providers/{name}/edit", Confirm: true, page: load((*request).provider, editProviderPage), action: editProvider},
+		{Path: "server/providers/{name}/test", action: testProvider, formPage: providerPage},
+		{Path: "server/providers/{name}/delete", Confirm: true, action: deleteProvider, formPage: providerPage},
+		{Path: "server/routes", Confirm: true, action: createRoute, formPage: serverPage},
+		{Path: "server/routes/{name}/delete", Confirm: true, action: deleteRoute, formPage: serverPage},
+	}
 	return slices.Concat(
+		expand(Route{Path: Home, SignedIn: true, Operator: true}, server),
 		expand(Route{Path: Home}, public),
 		expand(Route{Path: Home, private: true}, signIn),
 		expand(Route{Path: Home, SignedIn: true}, personal),
@@ -236,7 +249,7 @@ func expand(area Route, list []Route) []Route {
 	for _, rt := range list {
 		before, _, _ := strings.Cut(rt.Path, "/{id}")
 		rt.id, rt.Path = cmp.Or(rt.id, pathIDs[before]), area.Path+rt.Path
-		rt.SignedIn, rt.Workspace, rt.private = area.SignedIn, area.Workspace, area.private
+		rt.SignedIn, rt.Workspace, rt.Operator, rt.private = area.SignedIn, area.Workspace, area.Operator, area.private
 		page, action := rt.page, rt.action
 		if page != nil {
 			rt.Method, rt.action = http.MethodGet, nil
@@ -432,6 +445,11 @@ func (req *request) authorize(rt Route) error {
 		}
 		if rt.Manages && !access.ManagesMembers(req.role) {
 			return fault.New(fault.InsufficientScope, "Only owners and admins can do this.")
+		}
+	}
+	if rt.Operator {
+		if err := req.requireOperator(); err != nil {
+			return err
 		}
 	}
 	if rt.Confirm {

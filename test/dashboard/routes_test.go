@@ -138,7 +138,9 @@ func (x *routeTest) testConfirmation(t *testing.T) {
 	x.own.Clock.Turn(11 * time.Minute)
 	asked := 0
 	for _, rt := range dashboard.Routes() {
-		if rt.Confirm {
+		if rt.Operator {
+			b.send(t, rt, x.path(t, rt)).is(t, http.StatusNotFound) // even for owners
+		} else if rt.Confirm {
 			b.send(t, rt, x.path(t, rt)).redirectsTo(t, "/dashboard/confirm*")
 			asked++
 		}

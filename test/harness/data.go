@@ -60,6 +60,12 @@ func (s *Server) AdminKey(t testing.TB) (value string) {
 	return value
 }
 
+// GrantOperator makes a person an operator, as the CLI does.
+func (s *Server) GrantOperator(t testing.TB, userID string) {
+	t.Helper()
+	s.write(t, func(tx *db.Tx) error { return operators.Grant(t.Context(), tx, userID, s.Clock.Now()) })
+}
+
 func (s *Server) write(t testing.TB, fn func(tx *db.Tx) error) {
 	t.Helper()
 	if err := s.DB.Write(t.Context(), fn); err != nil {
