@@ -71,6 +71,7 @@ func (p *Principal) inherit(ancestors []*Key) (ends *time.Time, err error) {
 			p.Project = a.Project
 		}
 		times = append(times, a.ExpiresAt)
+		p.limitModels(LimitOfAncestor, a.Allowed)
 		p.Ancestors = append(p.Ancestors, Ancestor{KeyID: a.ID, MonthlyBudget: a.MonthlyBudget, RateLimit: a.RateLimit, Project: a.Project, AllowedIPs: a.AllowedIPs, AllowedTools: a.AllowedTools})
 	}
 	if first := earliest(times...); !first.IsZero() {

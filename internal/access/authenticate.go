@@ -177,10 +177,10 @@ func (a *Authenticator) loadToken(ctx context.Context, hash string) (*credential
 	var project string
 	var ends, revoked *time.Time
 	err := scanKeyColumns(a.db.QueryRow(ctx, "SELECT "+keyColumns+`, s.last_four,
-		t.id, t.scopes, t.project, t.metadata, t.metadata_hash, t.expires_at, t.revoked_at
+		t.id, t.scopes, t.project, t.metadata, t.metadata_hash, t.expires_at, t.revoked_at, t.allowed_models, t.allowed_providers
 		FROM scoped_tokens t JOIN keys k ON k.id = t.key_id JOIN key_secrets s ON s.key_id = k.id AND s.retires_at IS NULL
 		WHERE t.hash = $1`, hash),
-		&k, &k.LastFour, &token.ID, &scopes, &project, &token.Metadata, &token.MetadataHash, &ends, &revoked)
+		&k, &k.LastFour, &token.ID, &scopes, &project, &token.Metadata, &token.MetadataHash, &ends, &revoked, &token.Allowed.Models, &token.Allowed.Providers)
 	if err != nil {
 		return nil, err
 	}
@@ -196,6 +196,7 @@ func (a *Authenticator) loadToken(ctx context.Context, hash string) (*credential
 		return nil, err
 	}
 	p.Token = &token
+	p.limitByToken(p.TokenLimits())
 	p.Scopes = scopes
 	p.Grant &= grant   // the token's scopes that its parent has now
 	p.AllowedIPs = nil // token clients may use any address
@@ -217,6 +218,7 @@ func (k *Key) principal(ctx context.Context, q db.Querier) (p Principal, ends *t
 	}
 	p = Principal{Tenant: k.Tenant, KeyID: k.ID, KeyHint: k.Hint(), Scopes: scopes, Grant: grant,
 		Project: k.Project, AllowedIPs: k.AllowedIPs, MonthlyBudget: k.MonthlyBudget, RateLimit: k.RateLimit, AllowedTools: k.AllowedTools, ExpiresAt: k.ExpiresAt}
+	p.limitModels(LimitOfKey, k.Allowed)
 	if k.ParentID == "" {
 		return p, k.ExpiresAt, nil
 	}
@@ -239,15 +241,9 @@ func earliest(times ...*time.Time) time.Time {
 	return first
 }
 
-// IsKeyActive reports whether a key is neither revoked nor expired, so that work it started may continue.
-func IsKeyActive(ctx context.Context, q db.Querier, keyID string, now time.Time) (bool, error) {
-	p, err := PrincipalOf(ctx, q, keyID, now)
-	return p != nil, err
-}
-
-// PrincipalOf returns the principal of a key for work that it started, or nil if the key is revoked or
-// expired.
-func PrincipalOf(ctx context.Context, q db.Querier, keyID string, now time.Time) (*Principal, error) {
+// PrincipalOf returns the principal of a key for work that it or one of its tokens started, or nil if the
+// key is revoked or expired. limits are those of the token.
+func PrincipalOf(ctx context.Context, q db.Querier, keyID string, limits *TokenLimits, now time.Time) (*Principal, error) {
 	var k Key
 	err := scanKeyColumns(q.QueryRow(ctx, "SELECT "+keyColumns+`, s.last_four
 		FROM keys k JOIN key_secrets s ON s.key_id = k.id AND s.retires_at IS NULL WHERE k.id = $1`, keyID), &k, &k.LastFour)
@@ -261,5 +257,6 @@ func PrincipalOf(ctx context.Context, q db.Querier, keyID string, now time.Time)
 	if err != nil || ends != nil && !now.Before(*ends) {
 		return nil, err
 	}
+	p.limitByToken(limits)
 	return &p, nil
 }

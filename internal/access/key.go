@@ -11,6 +11,7 @@ import (
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
+	"turnpike/internal/catalog"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
@@ -40,6 +41,7 @@ type Key struct {
 	AllowedIPs    []netip.Prefix
 	RateLimit     *int64   // requests per minute
 	AllowedTools  []string // of MCP servers; nil allows all
+	Allowed       catalog.Allowed
 	CreatedAt     time.Time
 	CreatedBy     string
 	ParentID      string // the key that created it; empty for a person or the operator
@@ -123,9 +125,10 @@ func (m *Keys) Create(ctx context.Context, tx *db.Tx, by Caller, k *Key) (value 
 	k.LastFour = lastFour(value)
 	k.CreatedAt = now
 	k.CreatedBy = by.Actor.Name
-	_, err = tx.Exec(ctx, db.Insert("keys", "id, workspace_id, environment, name, prefix, scopes, monthly_budget, project, allowed_ips, rate_limit, allowed_tools, created_at, created_by, parent_key_id, expires_at, alert_thresholds, alert_email"),
+	_, err = tx.Exec(ctx, db.Insert("keys", "id, workspace_id, environment, name, prefix, scopes, monthly_budget, project, allowed_ips, rate_limit, allowed_tools, created_at, created_by, parent_key_id, expires_at, allowed_models, allowed_providers, alert_thresholds, alert_email"),
 		k.ID, k.WorkspaceID, k.Environment, k.Name, k.Prefix, db.JSON(k.Scopes), (*int64)(k.MonthlyBudget), db.OrNull(k.Project),
-		db.JSON(k.AllowedIPs), k.RateLimit, k.storedTools(), now.UnixMicro(), k.CreatedBy, db.OrNull(k.ParentID), db.Micros(k.ExpiresAt), k.AlertThresholds.Stored(), db.OrNull(k.AlertEmail))
+		db.JSON(k.AllowedIPs), k.RateLimit, db.NullList(k.AllowedTools), now.UnixMicro(), k.CreatedBy, db.OrNull(k.ParentID), db.Micros(k.ExpiresAt),
+		db.NullList(k.Allowed.Models), db.NullList(k.Allowed.Providers), k.AlertThresholds.Stored(), db.OrNull(k.AlertEmail))
 	if err != nil {
 		return "", err
 	}
@@ -193,9 +196,9 @@ func (m *Keys) Update(ctx context.Context, tx *db.Tx, by Caller, before, after *
 		}
 	}
 	_, err := tx.Exec(ctx, `UPDATE keys SET name = $2, scopes = $3, monthly_budget = $4, project = $5, allowed_ips = $6,
-		rate_limit = $7, expires_at = $8, allowed_tools = $9, alert_thresholds = $10, alert_email = $11 WHERE id = $1`,
-		after.ID, after.Name, db.JSON(after.Scopes), (*int64)(after.MonthlyBudget), db.OrNull(after.Project), db.JSON(after.AllowedIPs), after.RateLimit, db.Micros(after.ExpiresAt), after.storedTools(),
-		after.AlertThresholds.Stored(), db.OrNull(after.AlertEmail))
+		rate_limit = $7, expires_at = $8, allowed_tools = $9, allowed_models = $10, allowed_providers = $11, alert_thresholds = $12, alert_email = $13 WHERE id = $1`,
+		after.ID, after.Name, db.JSON(after.Scopes), (*int64)(after.MonthlyBudget), db.OrNull(after.Project), db.JSON(after.AllowedIPs), after.RateLimit, db.Micros(after.ExpiresAt), db.NullList(after.AllowedTools),
+		db.NullList(after.Allowed.Models), db.NullList(after.Allowed.Providers), after.AlertThresholds.Stored(), db.OrNull(after.AlertEmail))
 	if err != nil {
 		return err
 	}
@@ -229,7 +232,7 @@ func (m *Keys) revoke(ctx context.Context, tx *db.Tx, by Caller, k *Key, detail 
 // auditDetail returns everything about the key for the admin log, so that two entries show a change.
 func (k *Key) auditDetail() map[string]any {
 	detail := map[string]any{"key_hint": k.Hint(), "name": k.Name, "scopes": k.Scopes, "monthly_budget": k.MonthlyBudget,
-		"allowed_ips": k.AllowedIPs, "rate_limit": k.RateLimit, "allowed_tools": k.AllowedTools, "alert_thresholds": k.AlertThresholds, "alert_email": k.AlertEmail, "project": nil, "expires_at": nil}
+		"allowed_ips": k.AllowedIPs, "rate_limit": k.RateLimit, "allowed_tools": k.AllowedTools, "allowed_models": k.Allowed.Models, "allowed_providers": k.Allowed.Providers, "alert_thresholds": k.AlertThresholds, "alert_email": k.AlertEmail, "project": nil, "expires_at": nil}
 	if k.AllowedIPs == nil {
 		detail["allowed_ips"] = []netip.Prefix{}
 	}
@@ -273,7 +276,7 @@ func (k *Key) check() error {
 	if k.RateLimit != nil && (*k.RateLimit < 1 || *k.RateLimit > maxRateLimit) {
 		return fault.Invalid("rate_limit", "rate_limit must be from 1 to %d requests per minute, or null.", maxRateLimit)
 	}
-	return cmp.Or(checkTools(k.AllowedTools), k.AlertThresholds.Check(), accounts.CheckEmail("alert_email", k.AlertEmail))
+	return cmp.Or(checkTools(k.AllowedTools), k.Allowed.Check(), k.AlertThresholds.Check(), accounts.CheckEmail("alert_email", k.AlertEmail))
 }
 
 func checkExpiry(expires *time.Time, now time.Time) error {
@@ -302,7 +305,7 @@ func ParseAllowedIPs(list []string) ([]netip.Prefix, error) {
 }
 
 const keyColumns = `k.id, k.workspace_id, k.environment, k.name, k.prefix, k.scopes, k.monthly_budget, k.project, k.allowed_ips,
-	k.rate_limit, k.allowed_tools, k.created_at, k.created_by, k.parent_key_id, k.expires_at, k.revoked_at, k.last_used_at, k.last_used_ip, k.alert_thresholds, k.alert_email`
+	k.rate_limit, k.allowed_tools, k.allowed_models, k.allowed_providers, k.created_at, k.created_by, k.parent_key_id, k.expires_at, k.revoked_at, k.last_used_at, k.last_used_ip, k.alert_thresholds, k.alert_email`
 
 // keyFrom joins a key with its current secret, and with the previous one during its grace period. $1 is
 // now.
@@ -314,7 +317,7 @@ const keySelect = "SELECT " + keyColumns + ", s.last_four, p.last_four, p.retire
 // scanKeyColumns reads keyColumns into k, and further columns into more.
 func scanKeyColumns(r db.Row, k *Key, more ...any) error {
 	return db.Scan(r, append([]any{&k.ID, &k.WorkspaceID, &k.Environment, &k.Name, &k.Prefix, &k.Scopes, &k.MonthlyBudget, &k.Project, &k.AllowedIPs,
-		&k.RateLimit, &k.AllowedTools, &k.CreatedAt, &k.CreatedBy, &k.ParentID, &k.ExpiresAt, &k.RevokedAt, &k.LastUsedAt, &k.LastUsedIP, &k.AlertThresholds, &k.AlertEmail}, more...)...)
+		&k.RateLimit, &k.AllowedTools, &k.Allowed.Models, &k.Allowed.Providers, &k.CreatedAt, &k.CreatedBy, &k.ParentID, &k.ExpiresAt, &k.RevokedAt, &k.LastUsedAt, &k.LastUsedIP, &k.AlertThresholds, &k.AlertEmail}, more...)...)
 }
 
 func scanKey(r db.Row) (*Key, error) {

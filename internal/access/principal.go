@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"turnpike/internal/accounts"
+	"turnpike/internal/catalog"
 	"turnpike/internal/credits"
 	"turnpike/internal/fault"
 	"turnpike/internal/visibility"
@@ -27,7 +28,8 @@ type Principal struct {
 	AllowedIPs    []netip.Prefix
 	MonthlyBudget *credits.Micro
 	RateLimit     *int64
-	AllowedTools  []string // nil allows all
+	AllowedTools  []string     // nil allows all
+	ModelLimits   []ModelLimit // of the key, its ancestors and the token
 	ExpiresAt     *time.Time
 	Token         *TokenIdentity // nil for a key
 	Ancestors     []Ancestor     // the parent first; their limits apply as well
@@ -38,6 +40,7 @@ type TokenIdentity struct {
 	ID           string
 	Metadata     json.RawMessage
 	MetadataHash string
+	Allowed      catalog.Allowed
 }
 
 // PersonPrincipal returns the principal of a member in one environment.
@@ -141,6 +144,9 @@ func (p *Principal) checkBounds(k *Key) error {
 	}
 	if name, is := firstWiderTool(k.AllowedTools, p.AllowedTools); is {
 		return wider("allowed_tools", "it may not call "+name)
+	}
+	if err := p.checkModels(k.Allowed); err != nil {
+		return err
 	}
 	if p.ExpiresAt != nil && (k.ExpiresAt == nil || k.ExpiresAt.After(*p.ExpiresAt)) {
 		return wider("expires_at", "set expires_at no later than its own")

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -13,6 +14,7 @@ import (
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
+	"turnpike/internal/catalog"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
@@ -36,6 +38,7 @@ type Token struct {
 	Scopes    []string
 	Project   string
 	Metadata  json.RawMessage
+	Allowed   catalog.Allowed
 	CreatedAt time.Time
 	ExpiresAt time.Time
 	RevokedAt *time.Time
@@ -55,8 +58,8 @@ func NewTokens(ring *keyring.Ring, now func() time.Time) *Tokens {
 	return &Tokens{ring: ring, now: now}
 }
 
-// Mint stores a token of a key and returns its secret, which is shown only once. It reads Scopes, Project
-// and Metadata of t and sets the rest.
+// Mint stores a token of a key and returns its secret, which is shown only once. It reads Scopes, Project,
+// Metadata and Allowed of t and sets the rest.
 func (m *Tokens) Mint(ctx context.Context, tx *db.Tx, parent *Principal, t *Token, lifetime time.Duration) (value string, err error) {
 	if parent.Token != nil {
 		return "", fault.New(fault.ScopedTokenNotAllowed, "A scoped token cannot mint another. Call this from your backend with a key.")
@@ -74,6 +77,9 @@ func (m *Tokens) Mint(ctx context.Context, tx *db.Tx, parent *Principal, t *Toke
 	if lifetime < time.Second || lifetime > MaxTokenLifetime {
 		return "", fault.Invalid("expires_in", "expires_in must be from 1 to %d seconds.", MaxTokenLifetime/time.Second)
 	}
+	if err := cmp.Or(t.Allowed.Check(), parent.checkTokenModels(t.Allowed)); err != nil {
+		return "", err
+	}
 	canonical, err := canonicalMetadata(t.Metadata)
 	if err != nil {
 		return "", err
@@ -86,7 +92,7 @@ func (m *Tokens) Mint(ctx context.Context, tx *db.Tx, parent *Principal, t *Toke
 	t.CreatedAt, t.ExpiresAt = now, now.Add(lifetime)
 	_, err = tx.Exec(ctx, db.Insert("scoped_tokens", tokenColumns+", hash, metadata_hash"),
 		t.ID, t.KeyID, t.WorkspaceID, t.Environment, db.JSON(t.Scopes), db.OrNull(t.Project), string(t.Metadata),
-		now.UnixMicro(), t.ExpiresAt.UnixMicro(), nil, hashOf(m.ring, value), hashText(canonical))
+		now.UnixMicro(), t.ExpiresAt.UnixMicro(), nil, db.NullList(t.Allowed.Models), db.NullList(t.Allowed.Providers), hashOf(m.ring, value), hashText(canonical))
 	if err != nil {
 		return "", err
 	}
@@ -149,10 +155,10 @@ func (m *Tokens) Revoke(ctx context.Context, tx *db.Tx, by Caller, vis visibilit
 		Action: "scoped_token.revoked", Target: id}, map[string]any{"key_id": t.KeyID}, now)
 }
 
-const tokenColumns = "id, key_id, workspace_id, environment, scopes, project, metadata, created_at, expires_at, revoked_at"
+const tokenColumns = "id, key_id, workspace_id, environment, scopes, project, metadata, created_at, expires_at, revoked_at, allowed_models, allowed_providers"
 
 var scanToken = db.Scanner(func(t *Token) []any {
-	return []any{&t.ID, &t.KeyID, &t.WorkspaceID, &t.Environment, &t.Scopes, &t.Project, &t.Metadata, &t.CreatedAt, &t.ExpiresAt, &t.RevokedAt}
+	return []any{&t.ID, &t.KeyID, &t.WorkspaceID, &t.Environment, &t.Scopes, &t.Project, &t.Metadata, &t.CreatedAt, &t.ExpiresAt, &t.RevokedAt, &t.Allowed.Models, &t.Allowed.Providers}
 })
 
 // Status returns active, expired or revoked.

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	"turnpike/internal/db"
 	"turnpike/internal/fault"
 )
 
@@ -57,12 +56,4 @@ func checkTools(patterns []string) error {
 
 func isNotInToolName(r rune) bool {
 	return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_')
-}
-
-// storedTools returns the value of the column: NULL allows all.
-func (k *Key) storedTools() any {
-	if k.AllowedTools == nil {
-		return nil
-	}
-	return db.JSON(k.AllowedTools)
 }

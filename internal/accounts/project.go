@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"turnpike/internal/audit"
+	"turnpike/internal/catalog"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
@@ -39,6 +40,7 @@ type Project struct {
 	ID            string
 	Name          string
 	MonthlyBudget *credits.Micro
+	Allowed       catalog.Allowed
 	CreatedAt     time.Time
 	ArchivedAt    *time.Time
 
@@ -53,10 +55,10 @@ func (p *Project) Status() string {
 	return "active"
 }
 
-const projectColumns = "workspace_id, environment, id, name, monthly_budget, created_at, archived_at, alert_thresholds"
+const projectColumns = "workspace_id, environment, id, name, monthly_budget, created_at, archived_at, alert_thresholds, allowed_models, allowed_providers"
 
 var scanProject = db.Scanner(func(p *Project) []any {
-	return []any{&p.WorkspaceID, &p.Environment, &p.ID, &p.Name, &p.MonthlyBudget, &p.CreatedAt, &p.ArchivedAt, &p.AlertThresholds}
+	return []any{&p.WorkspaceID, &p.Environment, &p.ID, &p.Name, &p.MonthlyBudget, &p.CreatedAt, &p.ArchivedAt, &p.AlertThresholds, &p.Allowed.Models, &p.Allowed.Providers}
 })
 
 // CreateProject stores a new project.
@@ -68,7 +70,7 @@ func CreateProject(ctx context.Context, tx *db.Tx, p *Project, now time.Time) er
 	if err := CheckName("name", p.Name); err != nil {
 		return err
 	}
-	if err := p.AlertThresholds.Check(); err != nil {
+	if err := cmp.Or(p.AlertThresholds.Check(), p.Allowed.Check()); err != nil {
 		return err
 	}
 	if err := checkProjectLimit(ctx, tx, p.Tenant); err != nil {
@@ -76,7 +78,7 @@ func CreateProject(ctx context.Context, tx *db.Tx, p *Project, now time.Time) er
 	}
 	p.CreatedAt = now
 	_, err := tx.Exec(ctx, db.Insert("projects", projectColumns),
-		p.WorkspaceID, p.Environment, p.ID, p.Name, (*int64)(p.MonthlyBudget), now.UnixMicro(), nil, p.AlertThresholds.Stored())
+		p.WorkspaceID, p.Environment, p.ID, p.Name, (*int64)(p.MonthlyBudget), now.UnixMicro(), nil, p.AlertThresholds.Stored(), db.NullList(p.Allowed.Models), db.NullList(p.Allowed.Providers))
 	if errors.Is(err, db.ErrExists) {
 		return fault.Param(fault.InvalidState, "id", "Project %q already exists. Restore an archived project with PATCH.", p.ID)
 	}
@@ -175,7 +177,7 @@ func oneProject(id string, r db.Row) (*Project, error) {
 	return p, db.OrNoSuch(err, "project", id)
 }
 
-// SaveProject stores a project's name, budget and archival. A restored project counts toward the limit.
+// SaveProject stores a project's name, budget, allowed models and archival. A restored project counts toward the limit.
 func SaveProject(ctx context.Context, tx *db.Tx, p *Project) error {
 	stored, err := GetProject(ctx, tx, p.Tenant, p.ID)
 	if err != nil {
@@ -186,7 +188,7 @@ func SaveProject(ctx context.Context, tx *db.Tx, p *Project) error {
 			return err
 		}
 	}
-	if err := p.AlertThresholds.Check(); err != nil {
+	if err := cmp.Or(p.AlertThresholds.Check(), p.Allowed.Check()); err != nil {
 		return err
 	}
 	if stored.ArchivedAt != nil && p.ArchivedAt == nil {
@@ -194,9 +196,9 @@ func SaveProject(ctx context.Context, tx *db.Tx, p *Project) error {
 			return err
 		}
 	}
-	_, err = tx.Exec(ctx, `UPDATE projects SET name = $4, monthly_budget = $5, archived_at = $6, alert_thresholds = $7
+	_, err = tx.Exec(ctx, `UPDATE projects SET name = $4, monthly_budget = $5, archived_at = $6, alert_thresholds = $7, allowed_models = $8, allowed_providers = $9
 		WHERE workspace_id = $1 AND environment = $2 AND id = $3`,
-		p.WorkspaceID, p.Environment, p.ID, p.Name, (*int64)(p.MonthlyBudget), db.Micros(p.ArchivedAt), p.AlertThresholds.Stored())
+		p.WorkspaceID, p.Environment, p.ID, p.Name, (*int64)(p.MonthlyBudget), db.Micros(p.ArchivedAt), p.AlertThresholds.Stored(), db.NullList(p.Allowed.Models), db.NullList(p.Allowed.Providers))
 	tx.Signal(SignalWorkspace, p.WorkspaceID)
 	return err
 }
@@ -204,7 +206,7 @@ func SaveProject(ctx context.Context, tx *db.Tx, p *Project) error {
 // LogAction writes an action on the project to the admin log.
 func (p *Project) LogAction(ctx context.Context, tx *db.Tx, by audit.Actor, action string, now time.Time) error {
 	return by.Log(ctx, tx, audit.Action{Tenant: p.Tenant, Project: p.ID, Action: action, Target: p.ID},
-		map[string]any{"name": p.Name, "monthly_budget": p.MonthlyBudget, "status": p.Status(), "alert_thresholds": p.AlertThresholds}, now)
+		map[string]any{"name": p.Name, "monthly_budget": p.MonthlyBudget, "allowed_models": p.Allowed.Models, "allowed_providers": p.Allowed.Providers, "status": p.Status(), "alert_thresholds": p.AlertThresholds}, now)
 }
 
 // ListProjects returns a page of projects by creation time.
@@ -281,6 +283,19 @@ func (d *Directory) Budgets(ctx context.Context, t Tenant, project string) (work
 		ofProject = p.MonthlyBudget
 	}
 	return w.MonthlyCredits, ofProject, nil
+}
+
+// AllowedModels returns the models that requests of a project may use. A project that is created by its
+// first use has no limits. It is usually served from memory.
+func (d *Directory) AllowedModels(ctx context.Context, t Tenant, project string) (catalog.Allowed, error) {
+	_, p, err := d.budgets(ctx, projectKey{t, project})
+	switch {
+	case fault.Is(err, fault.NotFound):
+		return catalog.Allowed{}, nil
+	case err != nil:
+		return catalog.Allowed{}, err
+	}
+	return p.Allowed, nil
 }
 
 // LeakPolicy returns the workspace's policy. It is usually served from memory.

@@ -88,6 +88,10 @@ type Caller struct {
 	IP        string
 }
 
+func (c Caller) owner() gateway.Owner {
+	return gateway.Owner{Principal: c.Principal, Project: c.Project}
+}
+
 // Draft is a validated run that is not stored yet.
 type Draft struct {
 	Run       *Run
@@ -96,12 +100,12 @@ type Draft struct {
 }
 
 // Draft validates a request.
-func (s *Service) Draft(from Caller, in Request) (*Draft, error) {
+func (s *Service) Draft(ctx context.Context, from Caller, in Request) (*Draft, error) {
 	p := from.Principal
 	if in.Model == "" {
 		return nil, fault.Missing("model", "model is required. GET /v1/models lists the available models.")
 	}
-	if _, err := s.Gateway.Quote(p.Environment, []string{in.Model}, catalog.Chat, catalog.Units{}); err != nil {
+	if _, err := s.Gateway.Quote(ctx, from.owner(), []string{in.Model}, catalog.Chat, catalog.Units{}); err != nil {
 		return nil, err
 	}
 	if len(in.Instructions) > maxInstructions {
@@ -121,7 +125,7 @@ func (s *Service) Draft(from Caller, in Request) (*Draft, error) {
 		r.Metadata = map[string]string{}
 	}
 	r.Lane = lanes.ShardOf(fmt.Sprintf("%s.%s", r.WorkspaceID, r.Environment), r.ID)
-	r.Config = config{Instructions: in.Instructions, IP: from.IP}
+	r.Config = config{Instructions: in.Instructions, IP: from.IP, Token: p.TokenLimits()}
 	for _, n := range []struct {
 		name              string
 		value             *int64
@@ -149,7 +153,7 @@ func (s *Service) Draft(from Caller, in Request) (*Draft, error) {
 		}
 		r.Budget = in.Budget.MaxCredits
 	}
-	if err := s.readOutput(p, in.Output, &r.Config); err != nil {
+	if err := s.readOutput(ctx, from, in.Output, &r.Config); err != nil {
 		return nil, err
 	}
 	var secrets tools.Secrets
@@ -166,7 +170,7 @@ func (s *Service) Draft(from Caller, in Request) (*Draft, error) {
 	return &Draft{r, messages, p}, nil
 }
 
-func (s *Service) readOutput(p *access.Principal, out *Output, into *config) error {
+func (s *Service) readOutput(ctx context.Context, from Caller, out *Output, into *config) error {
 	if out == nil {
 		return nil
 	}
@@ -192,7 +196,7 @@ func (s *Service) readOutput(p *access.Principal, out *Output, into *config) err
 			if c.Model == "" {
 				return fault.Missing(param+".model", "model is required. Name the model that judges.")
 			}
-			if _, err := s.Gateway.Quote(p.Environment, []string{c.Model}, catalog.Chat, catalog.Units{}); err != nil {
+			if _, err := s.Gateway.Quote(ctx, from.owner(), []string{c.Model}, catalog.Chat, catalog.Units{}); err != nil {
 				if f, ok := fault.As(err); ok && f.Param == "model" {
 					return fault.Param(f.Code, param+".model", "%s", f.Message)
 				}

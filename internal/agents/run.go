@@ -75,6 +75,8 @@ type config struct {
 	Checks            []check         `json:"checks,omitzero"`
 	MaxRevisions      int64           `json:"max_revisions,omitzero"`
 	IP                string          `json:"ip"` // of the client that created the run
+	// Token are the limits of the scoped token that created the run.
+	Token *access.TokenLimits `json:"token,omitzero"`
 	// ToolMode is the mode at the run's creation. Runs of older versions have
 	// none, and use their workspace's.
 	ToolMode accounts.ToolMode `json:"tool_mode,omitzero"`

@@ -113,7 +113,7 @@ func (s *Service) reload(ctx context.Context, id string) (*outcome, error) {
 // authorize returns the run's principal, or why the run may no longer continue:
 // its key could not create it now.
 func (s *Service) authorize(ctx context.Context, r *Run, now time.Time) (p *access.Principal, denied *events.AgentError, err error) {
-	p, err = access.PrincipalOf(ctx, s.DB, r.KeyID, now)
+	p, err = access.PrincipalOf(ctx, s.DB, r.KeyID, r.Config.Token, now)
 	switch {
 	case err != nil:
 		return nil, nil, err

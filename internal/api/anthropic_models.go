@@ -48,15 +48,15 @@ func (c *Call) listAnthropicModels(ctx context.Context) (any, error) {
 	if q.err != nil {
 		return nil, q.err
 	}
-	names, err := c.routerValues(ctx)
+	models, err := c.s.Gateway.Models(ctx, c.owner())
 	if err != nil {
 		return nil, err
 	}
 	var all []anthropicModel
-	for _, name := range names {
+	for _, name := range models.Router {
 		all = append(all, c.anthropicRouterValue(name))
 	}
-	for _, m := range c.s.Gateway.Models(c.Principal) {
+	for _, m := range models.Models {
 		if m.Kind == catalog.Chat {
 			all = append(all, c.anthropicModel(m))
 		}
@@ -95,9 +95,9 @@ func (c *Call) getAnthropicModel(ctx context.Context) (any, error) {
 	if _, err := readAnthropicVersion(c.R); err != nil {
 		return nil, err
 	}
-	if found, err := c.isRouterValue(ctx, c.id()); found || err != nil {
-		return c.anthropicRouterValue(c.id()), err
+	m, err := c.s.Gateway.Model(ctx, c.owner(), c.id())
+	if err == nil && m == nil {
+		return c.anthropicRouterValue(c.id()), nil
 	}
-	m, err := c.s.Gateway.Model(c.Principal, c.id())
 	return show(m, err, c.anthropicModel)
 }

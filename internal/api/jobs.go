@@ -58,14 +58,14 @@ func (c *Call) reserve(o *media.Draft) error {
 }
 
 // createJobOf returns a handler that creates a job from a JSON body.
-func createJobOf[In any](draft func(*media.Service, media.Caller, In) (*media.Draft, error)) handler {
+func createJobOf[In any](draft func(*media.Service, context.Context, media.Caller, In) (*media.Draft, error)) handler {
 	return func(c *Call) error {
 		var in In
 		body, err := c.readModelRequest(&in)
 		if err != nil {
 			return err
 		}
-		return c.createJob(body, func() (*media.Draft, error) { return draft(c.s.Media, c.requester(), in) })
+		return c.createJob(body, func() (*media.Draft, error) { return draft(c.s.Media, c.Context(), c.requester(), in) })
 	}
 }
 

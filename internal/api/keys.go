@@ -30,14 +30,15 @@ type KeyObject struct {
 	AllowedIPs     []string             `json:"allowed_ips"`
 	RateLimit      *int64               `json:"rate_limit"`
 	AllowedTools   *[]string            `json:"allowed_tools"`
-	Status         string               `json:"status"`
-	CreatedAt      int64                `json:"created_at"`
-	CreatedBy      string               `json:"created_by"`
-	ParentKeyID    *string              `json:"parent_key_id"`
-	LastUsedAt     *int64               `json:"last_used_at"`
-	LastUsedIP     *string              `json:"last_used_ip"`
-	ExpiresAt      *int64               `json:"expires_at"`
-	Previous       *previousObject      `json:"previous"`
+	allowedLists
+	Status      string          `json:"status"`
+	CreatedAt   int64           `json:"created_at"`
+	CreatedBy   string          `json:"created_by"`
+	ParentKeyID *string         `json:"parent_key_id"`
+	LastUsedAt  *int64          `json:"last_used_at"`
+	LastUsedIP  *string         `json:"last_used_ip"`
+	ExpiresAt   *int64          `json:"expires_at"`
+	Previous    *previousObject `json:"previous"`
 
 	AlertThresholds *accounts.AlertThresholds `json:"alert_thresholds"`
 	AlertEmail      *string                   `json:"alert_email"`
@@ -71,6 +72,7 @@ func NewKeyObject(k *access.Key, now time.Time) *KeyObject {
 		Scopes: k.Scopes, MonthlyBudget: k.MonthlyBudget, Project: orNil(k.Project), RateLimit: k.RateLimit, Status: k.Status(now),
 		CreatedAt: k.CreatedAt.Unix(), CreatedBy: k.CreatedBy, ParentKeyID: orNil(k.ParentID), LastUsedAt: unix(k.LastUsedAt), LastUsedIP: orNil(k.LastUsedIP), ExpiresAt: unix(k.ExpiresAt)}
 	o.AlertThresholds, o.AlertEmail = thresholdsOrNull(k.AlertThresholds), orNil(k.AlertEmail)
+	o.allowedLists = newAllowedLists(k.Allowed)
 	o.AllowedIPs = web.Map(k.AllowedIPs, web.ShowPrefix)
 	if k.AllowedTools != nil {
 		o.AllowedTools = &k.AllowedTools
@@ -102,6 +104,7 @@ type createKeyRequest struct {
 
 	AlertThresholds accounts.AlertThresholds `json:"alert_thresholds"`
 	AlertEmail      string                   `json:"alert_email"`
+	allowedLists
 }
 
 func createKey(ctx context.Context, c *Call, tx *db.Tx, in createKeyRequest) (any, error) {
@@ -111,6 +114,9 @@ func createKey(ctx context.Context, c *Call, tx *db.Tx, in createKeyRequest) (an
 		k.AllowedTools = *in.AllowedTools
 	}
 	var err error
+	if k.Allowed, err = c.readAllowed(in.allowedLists); err != nil {
+		return nil, err
+	}
 	if k.ExpiresAt, err = fromUnix("expires_at", in.ExpiresAt); err != nil {
 		return nil, err
 	}
@@ -168,6 +174,7 @@ type updateKeyRequest struct {
 
 	AlertThresholds jsonbody.Optional[accounts.AlertThresholds] `json:"alert_thresholds"`
 	AlertEmail      jsonbody.Optional[string]                   `json:"alert_email"`
+	allowedChanges
 }
 
 // set sets a field that the body contains.
@@ -196,6 +203,9 @@ func updateKey(ctx context.Context, c *Call, tx *db.Tx, in updateKeyRequest) (an
 	set(&k.AlertThresholds, in.AlertThresholds)
 	set(&k.AlertEmail, in.AlertEmail)
 	set(&k.AllowedTools, in.AllowedTools)
+	if err := c.changeAllowed(&k.Allowed, in.allowedChanges); err != nil {
+		return nil, err
+	}
 	if in.ExpiresAt.Set {
 		if k.ExpiresAt, err = fromUnix("expires_at", in.ExpiresAt.Pointer()); err != nil {
 			return nil, err

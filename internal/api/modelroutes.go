@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"turnpike/internal/accounts"
@@ -142,30 +141,4 @@ func deleteModelRoute(ctx context.Context, c *Call, tx *db.Tx, _ struct{}) (any,
 		return nil, err
 	}
 	return deletedObject{r.ID, "route", true}, nil
-}
-
-// routerValues returns the names that the router accepts besides models, with the routes of the
-// workspace and the project.
-func (c *Call) routerValues(ctx context.Context) ([]string, error) {
-	names := c.s.Gateway.RouterValues()
-	if c.s.Gateway.RouteNames == nil {
-		return names, nil
-	}
-	own, err := c.s.Gateway.RouteNames(ctx, c.Principal.Tenant, c.Project)
-	if err != nil {
-		return nil, err
-	}
-	slices.Sort(own)
-	for _, name := range own {
-		if name = modelroutes.Prefix + name; !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	return names, nil
-}
-
-// isRouterValue reports whether a name is one of routerValues.
-func (c *Call) isRouterValue(ctx context.Context, name string) (bool, error) {
-	names, err := c.routerValues(ctx)
-	return slices.Contains(names, name), err
 }

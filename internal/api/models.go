@@ -4,6 +4,7 @@ import (
 	"context"
 	"turnpike/internal/catalog"
 	"turnpike/internal/credits"
+	"turnpike/internal/gateway"
 )
 
 // modelObject has OpenAI's fields and those that Turnpike adds.
@@ -18,6 +19,11 @@ type modelObject struct {
 	Modalities      []string      `json:"modalities"`
 	Capabilities    []string      `json:"capabilities"`
 	Pricing         *modelPricing `json:"pricing"` // nil for router names and models without a price
+}
+
+// owner returns whose limits apply to the choice of a model.
+func (c *Call) owner() gateway.Owner {
+	return gateway.Owner{Principal: c.Principal, Project: c.Project}
 }
 
 // modelPricing is in credits: per million tokens, or for media per image, second of
@@ -50,15 +56,15 @@ func listModels(ctx context.Context, c *Call) (any, error) {
 	if usesAnthropicFormat(c.R) {
 		return c.listAnthropicModels(ctx)
 	}
-	names, err := c.routerValues(ctx)
+	models, err := c.s.Gateway.Models(ctx, c.owner())
 	if err != nil {
 		return nil, err
 	}
 	var data []*modelObject
-	for _, name := range names {
+	for _, name := range models.Router {
 		data = append(data, c.routerValue(name))
 	}
-	for _, m := range c.s.Gateway.Models(c.Principal) {
+	for _, m := range models.Models {
 		data = append(data, c.model(m))
 	}
 	return newList(data, func(m *modelObject) string { return m.ID }, false), nil
@@ -74,9 +80,9 @@ func getModel(ctx context.Context, c *Call) (any, error) {
 	if usesAnthropicFormat(c.R) {
 		return c.getAnthropicModel(ctx)
 	}
-	if found, err := c.isRouterValue(ctx, c.R.PathValue("id")); found || err != nil {
-		return c.routerValue(c.R.PathValue("id")), err
+	m, err := c.s.Gateway.Model(ctx, c.owner(), c.id())
+	if err == nil && m == nil {
+		return c.routerValue(c.id()), nil
 	}
-	m, err := c.s.Gateway.Model(c.Principal, c.R.PathValue("id"))
 	return show(m, err, c.model)
 }

@@ -18,9 +18,10 @@ type projectObject struct {
 	Environment    accounts.Environment `json:"environment"`
 	MonthlyBudget  *credits.Micro       `json:"monthly_budget"`
 	SpentThisMonth credits.Micro        `json:"spent_this_month"`
-	Status         string               `json:"status"`
-	CreatedAt      int64                `json:"created_at"`
-	ArchivedAt     *int64               `json:"archived_at"`
+	allowedLists
+	Status     string `json:"status"`
+	CreatedAt  int64  `json:"created_at"`
+	ArchivedAt *int64 `json:"archived_at"`
 
 	AlertThresholds *accounts.AlertThresholds `json:"alert_thresholds"`
 	Forecast        *forecastObject           `json:"forecast"`
@@ -35,7 +36,7 @@ func thresholdsOrNull(t accounts.AlertThresholds) *accounts.AlertThresholds {
 }
 
 func newProjectObject(p *accounts.Project) *projectObject {
-	return &projectObject{ID: p.ID, Object: "project", Name: p.Name, Environment: p.Environment, MonthlyBudget: p.MonthlyBudget,
+	return &projectObject{ID: p.ID, Object: "project", Name: p.Name, Environment: p.Environment, MonthlyBudget: p.MonthlyBudget, allowedLists: newAllowedLists(p.Allowed),
 		Status: p.Status(), CreatedAt: p.CreatedAt.Unix(), ArchivedAt: unix(p.ArchivedAt), AlertThresholds: thresholdsOrNull(p.AlertThresholds)}
 }
 
@@ -98,6 +99,7 @@ type createProjectRequest struct {
 	MonthlyBudget *credits.Micro `json:"monthly_budget"`
 
 	AlertThresholds accounts.AlertThresholds `json:"alert_thresholds"`
+	allowedLists
 }
 
 func createProject(ctx context.Context, c *Call, tx *db.Tx, in createProjectRequest) (any, error) {
@@ -108,6 +110,10 @@ func createProject(ctx context.Context, c *Call, tx *db.Tx, in createProjectRequ
 		return nil, err
 	}
 	p := &accounts.Project{Tenant: c.Principal.Tenant, ID: in.ID, Name: in.Name, MonthlyBudget: in.MonthlyBudget, AlertThresholds: in.AlertThresholds}
+	var err error
+	if p.Allowed, err = c.readAllowed(in.allowedLists); err != nil {
+		return nil, err
+	}
 	if err := accounts.CreateProject(ctx, tx, p, c.s.Now()); err != nil {
 		return nil, err
 	}
@@ -164,6 +170,7 @@ type updateProjectRequest struct {
 	Status        jsonbody.Optional[string]        `json:"status"`
 
 	AlertThresholds jsonbody.Optional[accounts.AlertThresholds] `json:"alert_thresholds"`
+	allowedChanges
 }
 
 // updateProject changes a project, and restores an archived one unless the status
@@ -176,6 +183,9 @@ func updateProject(ctx context.Context, c *Call, tx *db.Tx, in updateProjectRequ
 	set(&p.Name, in.Name)
 	setNullable(&p.MonthlyBudget, in.MonthlyBudget)
 	set(&p.AlertThresholds, in.AlertThresholds)
+	if err := c.changeAllowed(&p.Allowed, in.allowedChanges); err != nil {
+		return nil, err
+	}
 	switch {
 	case !in.Status.Set || in.Status.Value == "active":
 		p.ArchivedAt = nil

@@ -13,14 +13,15 @@ import (
 )
 
 type scopedTokenObject struct {
-	ID          string               `json:"id"`
-	Object      string               `json:"object"`
-	Value       string               `json:"value,omitzero"`
-	Scopes      []string             `json:"scopes"`
-	ExpiresIn   int64                `json:"expires_in"`
-	ExpiresAt   int64                `json:"expires_at"`
-	Metadata    json.RawMessage      `json:"metadata"`
-	Project     *string              `json:"project"`
+	ID        string          `json:"id"`
+	Object    string          `json:"object"`
+	Value     string          `json:"value,omitzero"`
+	Scopes    []string        `json:"scopes"`
+	ExpiresIn int64           `json:"expires_in"`
+	ExpiresAt int64           `json:"expires_at"`
+	Metadata  json.RawMessage `json:"metadata"`
+	Project   *string         `json:"project"`
+	allowedLists
 	Environment accounts.Environment `json:"environment"`
 	CreatedAt   int64                `json:"created_at"`
 	Revoked     bool                 `json:"revoked"`
@@ -29,13 +30,14 @@ type scopedTokenObject struct {
 func newScopedTokenObject(t *access.Token, value string) *scopedTokenObject {
 	return &scopedTokenObject{ID: t.ID, Object: "scoped_token", Value: value, Scopes: t.Scopes,
 		ExpiresIn: int64(t.ExpiresAt.Sub(t.CreatedAt) / time.Second), ExpiresAt: t.ExpiresAt.Unix(), Metadata: t.Metadata,
-		Project: orNil(t.Project), Environment: t.Environment, CreatedAt: t.CreatedAt.Unix(), Revoked: t.RevokedAt != nil}
+		Project: orNil(t.Project), allowedLists: newAllowedLists(t.Allowed), Environment: t.Environment, CreatedAt: t.CreatedAt.Unix(), Revoked: t.RevokedAt != nil}
 }
 
 type createScopedTokenRequest struct {
 	Scopes    []string       `json:"scopes"`
 	ExpiresIn *int64         `json:"expires_in"`
 	Metadata  jsontext.Value `json:"metadata"`
+	allowedLists
 }
 
 func createScopedToken(ctx context.Context, c *Call, tx *db.Tx, in createScopedTokenRequest) (any, error) {
@@ -46,6 +48,10 @@ func createScopedToken(ctx context.Context, c *Call, tx *db.Tx, in createScopedT
 	t := &access.Token{Scopes: in.Scopes, Project: c.Project, Metadata: json.RawMessage("{}")}
 	if len(in.Metadata) > 0 && in.Metadata.Kind() != 'n' {
 		t.Metadata = json.RawMessage(in.Metadata)
+	}
+	var err error
+	if t.Allowed, err = c.readAllowed(in.allowedLists); err != nil {
+		return nil, err
 	}
 	if err := c.createProjectIn(ctx, tx); err != nil { // the token's own requests can't create it
 		return nil, err

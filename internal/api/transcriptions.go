@@ -88,5 +88,5 @@ func createTranscriptionJob(c *Call) error {
 	if err != nil {
 		return err
 	}
-	return c.createJob(identity, func() (*media.Draft, error) { return c.s.Media.DraftTranscript(c.requester(), order) })
+	return c.createJob(identity, func() (*media.Draft, error) { return c.s.Media.DraftTranscript(c.Context(), c.requester(), order) })
 }

@@ -77,7 +77,7 @@ func createVideo(c *Call) error {
 	if order.Source, err = in.InputReference.source(); err != nil {
 		return err
 	}
-	return c.createJob(body, func() (*media.Draft, error) { return c.s.Media.DraftVideo(c.requester(), order) })
+	return c.createJob(body, func() (*media.Draft, error) { return c.s.Media.DraftVideo(c.Context(), c.requester(), order) })
 }
 
 // remixVideo creates a new version of a video.
@@ -177,7 +177,7 @@ func (c *Call) createVideoFromForm() error {
 	if err != nil {
 		return err
 	}
-	return c.createJob(identity, func() (*media.Draft, error) { return c.s.Media.DraftVideo(c.requester(), order) })
+	return c.createJob(identity, func() (*media.Draft, error) { return c.s.Media.DraftVideo(c.Context(), c.requester(), order) })
 }
 
 // videoExtra returns the values that Turnpike doesn't know, after a check of the names.

@@ -199,7 +199,7 @@ func (i *instance) buildEngines(ctx context.Context) (err error) {
 	d, ring := i.store.DB, i.store.Ring
 	i.routes = &modelroutes.Service{DB: d, Now: i.now, IsTaken: func(name string) bool { return i.gateway.HasRoute(name) }}
 	routes := modelroutes.NewDirectory(i.routes)
-	i.gateway = gateway.New(gateway.Options{Simulator: simulator.New(simulator.Options{}), Leases: i.leases, Budgets: i.directory.Budgets, Limiter: i.limiter,
+	i.gateway = gateway.New(gateway.Options{Simulator: simulator.New(simulator.Options{}), Leases: i.leases, Budgets: i.directory.Budgets, ProjectModels: i.directory.AllowedModels, Limiter: i.limiter,
 		WorkspaceRoute: routes.Find, RouteNames: routes.Names, Now: i.now, Observe: i.telemetry.observe}, i.settings.Load().gateway)
 
 	m := i.cfg.Media

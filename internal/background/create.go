@@ -43,7 +43,7 @@ func (s *Service) Draft(o Order) (*Draft, error) {
 		return nil, err
 	}
 	p := o.Reserved
-	j := &job{ID: r.ResponseID(), Tenant: o.Principal.Tenant, Project: o.Owner.Project, KeyID: o.Principal.KeyID, RequestID: o.RequestID,
+	j := &job{ID: r.ResponseID(), Tenant: o.Principal.Tenant, Project: o.Owner.Project, KeyID: o.Principal.KeyID, TokenLimits: o.Principal.TokenLimits(), RequestID: o.RequestID,
 		DueAt: now, DeadlineAt: now.Add(s.Deadline), CreatedAt: now, MaxOutput: p.MaxOutput, Reserved: p.Amount, PriceVersion: p.PriceVersion,
 		Model: p.Model, Provider: p.Provider, InputTokens: p.InputTokens, InputCost: p.InputCost, Cost: p.InputCost}
 	j.Lane = lanes.ShardOf(fmt.Sprintf("%s.%s", j.WorkspaceID, j.Environment), j.ID)

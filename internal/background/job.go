@@ -9,6 +9,7 @@ import (
 
 	jsonv2 "github.com/go-json-experiment/json"
 
+	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
@@ -22,6 +23,7 @@ type job struct {
 	accounts.Tenant
 	Project      string
 	KeyID        string
+	TokenLimits  *access.TokenLimits
 	RequestID    string
 	Lane         string
 	DueAt        time.Time
@@ -43,18 +45,18 @@ type job struct {
 }
 
 const jobColumns = `id, workspace_id, environment, project, key_id, request_id, lane, due_at, deadline_at, created_at, attempts, request, max_output, reserved,
-	price_version, accounts, model, provider, input_tokens, input_cost, output_tokens, cost, next_event`
+	price_version, accounts, model, provider, input_tokens, input_cost, output_tokens, cost, next_event, token_limits`
 
 func insertJob(ctx context.Context, tx *db.Tx, j *job) error {
 	_, err := tx.Exec(ctx, db.Insert("background_responses", jobColumns), j.ID, j.WorkspaceID, string(j.Environment), db.OrNull(j.Project), j.KeyID, j.RequestID, j.Lane,
 		j.DueAt.UnixMicro(), j.DeadlineAt.UnixMicro(), j.CreatedAt.UnixMicro(), j.Attempts, j.Request, j.MaxOutput, int64(j.Reserved), j.PriceVersion,
-		db.OrNull(string(j.Accounts)), j.Model, j.Provider, j.InputTokens, int64(j.InputCost), j.OutputTokens, int64(j.Cost), j.NextEvent)
+		db.OrNull(string(j.Accounts)), j.Model, j.Provider, j.InputTokens, int64(j.InputCost), j.OutputTokens, int64(j.Cost), j.NextEvent, db.JSON(j.TokenLimits))
 	return db.Wrap(err, "store background response")
 }
 
 var scanJob = db.Scanner(func(j *job) []any {
 	return []any{&j.ID, &j.WorkspaceID, &j.Environment, &j.Project, &j.KeyID, &j.RequestID, &j.Lane, &j.DueAt, &j.DeadlineAt, &j.CreatedAt, &j.Attempts, &j.Request,
-		&j.MaxOutput, &j.Reserved, &j.PriceVersion, &j.Accounts, &j.Model, &j.Provider, &j.InputTokens, &j.InputCost, &j.OutputTokens, &j.Cost, &j.NextEvent}
+		&j.MaxOutput, &j.Reserved, &j.PriceVersion, &j.Accounts, &j.Model, &j.Provider, &j.InputTokens, &j.InputCost, &j.OutputTokens, &j.Cost, &j.NextEvent, &j.TokenLimits}
 })
 
 func (s *Service) load(ctx context.Context, id string) (*job, error) {
@@ -63,7 +65,7 @@ func (s *Service) load(ctx context.Context, id string) (*job, error) {
 
 // lockedColumns are jobColumns without the request, which may be large.
 const lockedColumns = `id, workspace_id, environment, project, key_id, request_id, lane, due_at, deadline_at, created_at, attempts, '', max_output, reserved,
-	price_version, accounts, model, provider, input_tokens, input_cost, output_tokens, cost, next_event`
+	price_version, accounts, model, provider, input_tokens, input_cost, output_tokens, cost, next_event, token_limits`
 
 // lock locks the jobs that have not ended, in the order of their IDs.
 func lock(ctx context.Context, tx *db.Tx, ids []string) (map[string]*job, error) {

@@ -60,7 +60,7 @@ func (s *Service) work(ctx context.Context, j *job) (*end, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := access.PrincipalOf(ctx, s.DB, j.KeyID, s.Now())
+	p, err := access.PrincipalOf(ctx, s.DB, j.KeyID, j.TokenLimits, s.Now())
 	if err != nil {
 		return nil, err
 	}

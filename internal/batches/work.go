@@ -110,7 +110,7 @@ func (s *Service) workLine(ctx context.Context, b *Batch, l *line) (*result, err
 
 // authorize returns the principal of the batch's key, or why the line may not run.
 func (s *Service) authorize(ctx context.Context, b *Batch, now time.Time) (*access.Principal, *fault.Error, error) {
-	p, err := access.PrincipalOf(ctx, s.DB, b.KeyID, now)
+	p, err := access.PrincipalOf(ctx, s.DB, b.KeyID, nil, now)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -164,8 +164,8 @@ func (c *Catalog) listedOffer(st *supplierModels, l ListedModel, fallback *Price
 		known = &Model{Provider: st.supplier.Name, Modalities: []string{"text"}}
 	}
 	o.Model = *known
-	if o.ID = l.ID; known.ID != l.ID {
-		o.AliasOf = known.ID
+	if o.ID = l.ID; o.Upstream != l.ID && c.Lookup(o.Upstream) != nil {
+		o.AliasOf = o.Upstream
 	}
 	if l.Kind != "" && l.Kind != known.Kind {
 		o.Kind, o.Modalities = l.Kind, modalities(l.Kind, known.Capabilities)

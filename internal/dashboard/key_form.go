@@ -1,11 +1,13 @@
 package dashboard
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
+	"turnpike/internal/catalog"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/spend"
@@ -20,6 +22,7 @@ type keyForm struct {
 	LastDay  string
 	IPs      string
 	Tools    string
+	allowedForm
 }
 
 // preset is a common choice of scopes.
@@ -104,7 +107,7 @@ func (req *request) newKeyForm(k *access.Key, chosen string) (*keyForm, error) {
 	if k.ExpiresAt != nil {
 		f.LastDay = lastDay(*k.ExpiresAt)
 	}
-	f.IPs, f.Tools = showAddresses(k.AllowedIPs), showTools(k.AllowedTools)
+	f.IPs, f.Tools, f.allowedForm = showAddresses(k.AllowedIPs), showList(k.AllowedTools), newAllowedForm(k.Allowed)
 	var err error
 	f.Projects, _, err = accounts.ListProjects(req.Context(), req.s.DB, req.workspace.In(req.env), db.Page{Limit: accounts.MaxProjects})
 	return f, err
@@ -198,7 +201,10 @@ func (req *request) readKey(k *access.Key) (err error) {
 		return err
 	}
 	k.AlertEmail = req.form("alert_email")
-	k.AllowedTools = parseTools(req.form("allowed_tools"))
+	k.AllowedTools = parseList(req.form("allowed_tools"))
+	if err := req.readAllowed(&k.Allowed); err != nil {
+		return err
+	}
 	k.AllowedIPs, err = access.ParseAllowedIPs(words(req.form("allowed_ips")))
 	return err
 }
@@ -208,22 +214,45 @@ func words(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return strings.ContainsRune(", \r\n\t", r) })
 }
 
-// noTools is what the form shows for a key that may call no tools. An empty field allows all.
-const noTools = "none"
+// noneAllowed is what a form shows for an empty list. An empty field allows all.
+const noneAllowed = "none"
 
-func showTools(list []string) string {
+func showList(list []string) string {
 	if list != nil && len(list) == 0 {
-		return noTools
+		return noneAllowed
 	}
 	return strings.Join(list, ", ")
 }
 
-func parseTools(text string) []string {
+func parseList(text string) []string {
 	list := words(text)
-	if len(list) == 1 && list[0] == noTools {
+	if len(list) == 1 && list[0] == noneAllowed {
 		return []string{}
 	}
 	return list
+}
+
+// allowedForm is the allowed models and providers of a key or a project.
+type allowedForm struct{ Models, Providers string }
+
+func newAllowedForm(a catalog.Allowed) allowedForm {
+	return allowedForm{showList(a.Models), showList(a.Providers)}
+}
+
+// readAllowed reads the lists of a form. Only changed lists are checked, because models of others may have
+// been removed since.
+func (req *request) readAllowed(a *catalog.Allowed) error {
+	before := newAllowedForm(*a)
+	after := catalog.Allowed{Models: parseList(req.form(catalog.AllowedModelsField)), Providers: parseList(req.form(catalog.AllowedProvidersField))}
+	changed := after
+	if newAllowedForm(after).Models == before.Models {
+		changed.Models = nil
+	}
+	if newAllowedForm(after).Providers == before.Providers {
+		changed.Providers = nil
+	}
+	*a = after
+	return cmp.Or(changed.Check(), req.s.Gateway.CheckAllowed(changed))
 }
 
 // formScopes returns the scopes of the preset, or the selected ones.

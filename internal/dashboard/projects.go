@@ -60,6 +60,9 @@ func createProject(req *request) (*view, error) {
 	if p.MonthlyBudget, err = req.formCredits("monthly_budget"); err != nil {
 		return nil, err
 	}
+	if err := req.readAllowed(&p.Allowed); err != nil {
+		return nil, err
+	}
 	err = req.write(func(tx *db.Tx) error {
 		if err := accounts.CreateProject(req.Context(), tx, p, req.now()); err != nil {
 			return err
@@ -85,9 +88,10 @@ func (req *request) projectID() (string, error) {
 type projectData struct {
 	Project projectRow
 	Seen    string // the fingerprint of the form's values
-	Days    *daily
-	Keys    []keyRow
-	More    bool // keys
+	allowedForm
+	Days *daily
+	Keys []keyRow
+	More bool // keys
 }
 
 func projectPage(req *request) (*view, error) {
@@ -103,7 +107,7 @@ func projectPage(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := projectData{Project: rows[0], Seen: projectFingerprint(p)}
+	d := projectData{Project: rows[0], Seen: projectFingerprint(p), allowedForm: newAllowedForm(p.Allowed)}
 	if d.Days, err = req.lastDays(spend.UsageQuery{Project: p.ID}); err != nil {
 		return nil, err
 	}
@@ -128,6 +132,9 @@ func updateProject(req *request) (*view, error) {
 	return req.changeProject("project.updated", "Project saved.", func(p *accounts.Project) error {
 		before := projectFingerprint(p)
 		p.Name, p.MonthlyBudget, p.AlertThresholds = req.form("name"), budget, thresholds
+		if err := req.readAllowed(&p.Allowed); err != nil {
+			return err
+		}
 		return req.checkEditConflict(before, projectFingerprint(p))
 	})
 }

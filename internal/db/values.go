@@ -149,6 +149,14 @@ func OrNull[T ~string](s T) any {
 	return string(s)
 }
 
+// NullList returns the list as JSON, or NULL if it is nil.
+func NullList[S ~[]string](list S) any {
+	if list == nil {
+		return nil
+	}
+	return JSON(list)
+}
+
 // NullInt returns the number, or NULL if it is 0.
 func NullInt(n int64) any {
 	if n == 0 {

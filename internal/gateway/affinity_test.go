@@ -20,7 +20,7 @@ func (r *fixture) firstProvider(workspace, name, body string) string {
 		r.t.Fatal(err)
 	}
 	req.session = &session{tenant: workspace, name: name, body: []byte(body)}
-	list, err := r.current.Load().route(r.env, req.models, catalog.Chat, req)
+	list, err := r.current.Load().route(r.t.Context(), anyone(r.env), req.models, catalog.Chat, req)
 	if err != nil {
 		r.t.Fatal(err)
 	}

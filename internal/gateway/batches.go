@@ -35,7 +35,7 @@ type BatchCall struct {
 // or an empty string.
 func (g *Gateway) BatchProvider(models []string, kind catalog.Kind) string {
 	s := g.current.Load()
-	if slices.ContainsFunc(models, g.IsRouterValue) {
+	if slices.ContainsFunc(models, g.isRouterValue) {
 		return ""
 	}
 	for _, u := range s.Upstreams {

@@ -43,6 +43,8 @@ type Options struct {
 	Leases    *spend.LeaseCache
 	Budgets   BudgetsFunc
 	Limiter   *limits.Limiter
+	// ProjectModels returns the models of projects; nil if projects have no limits.
+	ProjectModels ProjectModelsFunc
 	// WorkspaceRoute finds routes of workspaces; nil if there are none.
 	WorkspaceRoute RouteFunc
 	// RouteNames returns the names of these routes.
@@ -125,10 +127,7 @@ func (g *Gateway) Chat(ctx context.Context, c Call) (*Response, error) {
 	}
 	r.session = c.session(r.body)
 	s := g.current.Load()
-	if err := s.findRoutes(ctx, c, r); err != nil {
-		return nil, err
-	}
-	targets, err := s.route(c.Principal.Environment, r.models, catalog.Chat, r)
+	targets, err := s.route(ctx, c.owner(), r.models, catalog.Chat, r)
 	if err != nil {
 		return nil, err
 	}

@@ -28,10 +28,14 @@ func TestAnyModelProviderOnlyGetsUnlistedModels(t *testing.T) {
 		}
 	}
 	p := r.newCall().Principal
-	if _, err := r.Model(p, "llama"); !fault.Is(err, fault.ModelNotFound) {
+	if _, err := r.Model(t.Context(), Owner{Principal: p}, "llama"); !fault.Is(err, fault.ModelNotFound) {
 		t.Errorf("unlisted model: got %v, want model_not_found", err)
 	}
-	for _, m := range r.Models(p) {
+	models, err := r.Models(t.Context(), Owner{Principal: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range models.Models {
 		if m.Provider == "local" {
 			t.Errorf("%s is listed", m.ID)
 		}
@@ -128,7 +132,7 @@ func TestAutoNeverFallsBackToSnapshotOfSameModel(t *testing.T) {
 func TestAutoChoosesSameModelForTestAndLiveKeys(t *testing.T) {
 	t.Parallel()
 	chosen := func(r *fixture, env accounts.Environment, name string) string {
-		list, err := r.current.Load().route(env, []string{name}, catalog.Chat, &request{})
+		list, err := r.current.Load().route(t.Context(), anyone(env), []string{name}, catalog.Chat, &request{})
 		if err != nil || len(list) == 0 {
 			t.Fatal(list, err)
 		}

@@ -23,10 +23,7 @@ func (g *Gateway) Completions(ctx context.Context, c Call) (*Response, error) {
 	r.maxInput = maxTextTokens(c.Body, r.needs)
 	r.session = c.session(c.Body)
 	s := g.current.Load()
-	if err := s.findRoutes(ctx, c, r); err != nil {
-		return nil, err
-	}
-	targets, err := s.route(c.Principal.Environment, r.models, catalog.Chat, r)
+	targets, err := s.route(ctx, c.owner(), r.models, catalog.Chat, r)
 	if err != nil {
 		return nil, err
 	}

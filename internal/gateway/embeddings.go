@@ -26,10 +26,7 @@ func (g *Gateway) Embeddings(ctx context.Context, c Call) (*Response, error) {
 // forward makes a call to a model of a kind.
 func (g *Gateway) forward(ctx context.Context, c Call, r *request, kind catalog.Kind, send sendFunc) (*Response, error) {
 	s := g.current.Load()
-	if err := s.findRoutes(ctx, c, r); err != nil {
-		return nil, err
-	}
-	targets, err := s.route(c.Principal.Environment, r.models, kind, r)
+	targets, err := s.route(ctx, c.owner(), r.models, kind, r)
 	if err != nil {
 		return nil, err
 	}

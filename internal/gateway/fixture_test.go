@@ -353,3 +353,8 @@ const (
 	streamBody      = `{"model":"small","stream":true,"messages":[{"role":"user","content":"hi"}]}`
 	streamUsageBody = `{"model":"small","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"hi"}]}`
 )
+
+// anyone returns an owner without limits.
+func anyone(env accounts.Environment) Owner {
+	return Owner{Principal: &access.Principal{Tenant: accounts.Tenant{Environment: env}}}
+}

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"unicode/utf8"
 
-	"turnpike/internal/accounts"
 	"turnpike/internal/catalog"
 	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
@@ -169,7 +168,7 @@ func (g *Gateway) Images(ctx context.Context, c Call, in ImageInput) (*Response,
 		r.models = []string{Auto}
 	}
 	s := g.current.Load()
-	targets, err := s.imageTargets(c.Principal.Environment, r, len(in.Sources) > 0)
+	targets, err := s.imageTargets(ctx, c.owner(), r, len(in.Sources) > 0)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -224,12 +223,12 @@ func (in *ImageInput) forwardPartials(ctx context.Context, r *request, t target,
 
 // imageTargets returns the targets of an image request. Edits need a model with vision; if none
 // is known to have it, any may try.
-func (g *snapshot) imageTargets(env accounts.Environment, r *request, edit bool) ([]target, error) {
+func (g *snapshot) imageTargets(ctx context.Context, o Owner, r *request, edit bool) ([]target, error) {
 	r.needs.vision = edit
-	targets, err := g.route(env, r.models, catalog.Image, r)
+	targets, err := g.route(ctx, o, r.models, catalog.Image, r)
 	if err != nil && edit {
 		r.needs.vision = false
-		return g.route(env, r.models, catalog.Image, r)
+		return g.route(ctx, o, r.models, catalog.Image, r)
 	}
 	return targets, err
 }

@@ -61,9 +61,9 @@ type Quote struct {
 }
 
 // Quote returns the maximum cost of units at any of the models. Without models the router chooses.
-func (g *Gateway) Quote(env accounts.Environment, models []string, kind catalog.Kind, u catalog.Units) (*Quote, error) {
+func (g *Gateway) Quote(ctx context.Context, o Owner, models []string, kind catalog.Kind, u catalog.Units) (*Quote, error) {
 	s := g.current.Load()
-	targets, err := s.jobTargets(env, models, kind)
+	targets, err := s.jobTargets(ctx, o, models, kind)
 	if err != nil {
 		return nil, err
 	}
@@ -95,17 +95,17 @@ func (g *Gateway) Reserve(ctx context.Context, c Call, q Quote, now time.Time) (
 
 const defaultVideoModel = "sora-2"
 
-func (g *snapshot) jobTargets(env accounts.Environment, models []string, kind catalog.Kind) ([]target, error) {
+func (g *snapshot) jobTargets(ctx context.Context, o Owner, models []string, kind catalog.Kind) ([]target, error) {
 	if len(models) > 0 {
-		return g.route(env, models, kind, &request{models: models})
+		return g.route(ctx, o, models, kind, &request{models: models})
 	}
 	if kind == catalog.Video {
-		targets, err := g.route(env, []string{defaultVideoModel}, kind, &request{models: []string{defaultVideoModel}})
+		targets, err := g.route(ctx, o, []string{defaultVideoModel}, kind, &request{models: []string{defaultVideoModel}})
 		if err == nil && !targets[0].offer.AnyName { // a provider that accepts any name may not have it
 			return targets, nil
 		}
 	}
-	return g.route(env, []string{Auto}, kind, &request{models: []string{Auto}})
+	return g.route(ctx, o, []string{Auto}, kind, &request{models: []string{Auto}})
 }
 
 // Generated is which model generated a job's output, and its cost.
@@ -123,8 +123,8 @@ func (by Generated) SpeechCost(u providers.Usage) credits.Micro {
 }
 
 // generate tries one target after the other, each once: the job's own retries come later.
-func (g *snapshot) generate(env accounts.Environment, models []string, kind catalog.Kind, send func(t target) (providers.Usage, error)) (Generated, error) {
-	targets, err := g.jobTargets(env, models, kind)
+func (g *snapshot) generate(ctx context.Context, o Owner, models []string, kind catalog.Kind, send func(t target) (providers.Usage, error)) (Generated, error) {
+	targets, err := g.jobTargets(ctx, o, models, kind)
 	if err != nil {
 		return Generated{}, err
 	}
@@ -156,9 +156,9 @@ func (g *snapshot) generateAt(targets []target, send func(t target) (providers.U
 }
 
 // GenerateImages generates images for a job.
-func (g *Gateway) GenerateImages(ctx context.Context, env accounts.Environment, models []string, req providers.ImageRequest) (*providers.ImageResult, Generated, error) {
+func (g *Gateway) GenerateImages(ctx context.Context, o Owner, models []string, req providers.ImageRequest) (*providers.ImageResult, Generated, error) {
 	var images *providers.ImageResult
-	by, err := g.current.Load().generate(env, models, catalog.Image, func(t target) (u providers.Usage, err error) {
+	by, err := g.current.Load().generate(ctx, o, models, catalog.Image, func(t target) (u providers.Usage, err error) {
 		req.Model = t.offer.Upstream
 		if images, err = t.provider.(providers.ImageGenerator).Images(ctx, &req); err != nil {
 			return u, err
@@ -170,9 +170,9 @@ func (g *Gateway) GenerateImages(ctx context.Context, env accounts.Environment, 
 
 // GenerateSpeech converts text to speech for a job. Its cost is zero: SpeechCost returns it
 // once the duration is known.
-func (g *Gateway) GenerateSpeech(ctx context.Context, env accounts.Environment, models []string, req providers.SpeechRequest) (*providers.Content, Generated, error) {
+func (g *Gateway) GenerateSpeech(ctx context.Context, o Owner, models []string, req providers.SpeechRequest) (*providers.Content, Generated, error) {
 	var content *providers.Content
-	by, err := g.current.Load().generate(env, models, catalog.Speech, func(t target) (u providers.Usage, err error) {
+	by, err := g.current.Load().generate(ctx, o, models, catalog.Speech, func(t target) (u providers.Usage, err error) {
 		req.Model = t.offer.Upstream
 		content, err = t.provider.(providers.SpeechGenerator).Speech(ctx, &req)
 		return providers.Usage{}, err
@@ -181,9 +181,9 @@ func (g *Gateway) GenerateSpeech(ctx context.Context, env accounts.Environment, 
 }
 
 // GenerateTranscript turns speech into text for a job.
-func (g *Gateway) GenerateTranscript(ctx context.Context, env accounts.Environment, models []string, req providers.TranscriptionRequest) (*providers.Response, Generated, error) {
+func (g *Gateway) GenerateTranscript(ctx context.Context, o Owner, models []string, req providers.TranscriptionRequest) (*providers.Response, Generated, error) {
 	var response *providers.Response
-	by, err := g.current.Load().generate(env, models, catalog.Transcription, func(t target) (u providers.Usage, err error) {
+	by, err := g.current.Load().generate(ctx, o, models, catalog.Transcription, func(t target) (u providers.Usage, err error) {
 		req.Model = t.offer.Upstream
 		if response, err = t.provider.(providers.Transcriber).Transcribe(ctx, &req); err != nil {
 			return u, err
@@ -194,8 +194,8 @@ func (g *Gateway) GenerateTranscript(ctx context.Context, env accounts.Environme
 }
 
 // StartVideo starts rendering a video and returns its ID at the provider.
-func (g *Gateway) StartVideo(ctx context.Context, env accounts.Environment, models []string, req providers.VideoRequest) (id string, by Generated, err error) {
-	by, err = g.current.Load().generate(env, models, catalog.Video, func(t target) (u providers.Usage, err error) {
+func (g *Gateway) StartVideo(ctx context.Context, o Owner, models []string, req providers.VideoRequest) (id string, by Generated, err error) {
+	by, err = g.current.Load().generate(ctx, o, models, catalog.Video, func(t target) (u providers.Usage, err error) {
 		req.Model = t.offer.Upstream
 		id, err = t.provider.(providers.VideoGenerator).StartVideo(ctx, &req)
 		return providers.Usage{Milliseconds: int64(req.Seconds) * 1000}, err
@@ -212,9 +212,9 @@ type VideoSource struct {
 
 // RemixVideo starts rendering a new version of a video at the provider that has it, and returns its
 // ID there.
-func (g *Gateway) RemixVideo(ctx context.Context, env accounts.Environment, from VideoSource, req providers.VideoRequest) (id string, by Generated, err error) {
+func (g *Gateway) RemixVideo(ctx context.Context, o Owner, from VideoSource, req providers.VideoRequest) (id string, by Generated, err error) {
 	s := g.current.Load()
-	targets, err := s.jobTargets(env, []string{from.Model}, catalog.Video)
+	targets, err := s.jobTargets(ctx, o, []string{from.Model}, catalog.Video)
 	if err != nil {
 		return "", by, err
 	}

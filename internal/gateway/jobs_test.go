@@ -59,17 +59,17 @@ func imageSupplier(dollars int64) catalog.Supplier {
 func TestQuoteUsesMostExpensiveTarget(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t, []providers.Provider{&imageProvider{name: "a"}, &imageProvider{name: "b"}}, imageSupplier(1), imageSupplier(3))
-	q, err := r.Quote(accounts.Live, []string{"pic"}, catalog.Image, catalog.Units{Images: 10})
+	q, err := r.Quote(t.Context(), anyone(accounts.Live), []string{"pic"}, catalog.Image, catalog.Units{Images: 10})
 	if err != nil || q.MaxCost != 30*credits.Credit || q.Model != "pic" {
 		t.Errorf("got %+v, %v", q, err)
 	}
-	if q, err := r.Quote(accounts.Live, nil, catalog.Video, catalog.Units{Milliseconds: 4000}); err != nil || q.MaxCost != 12*credits.Credit || q.Model != "film" {
+	if q, err := r.Quote(t.Context(), anyone(accounts.Live), nil, catalog.Video, catalog.Units{Milliseconds: 4000}); err != nil || q.MaxCost != 12*credits.Credit || q.Model != "film" {
 		t.Errorf("got %+v, %v", q, err)
 	}
-	if _, err := r.Quote(accounts.Live, []string{"film"}, catalog.Image, catalog.Units{}); !fault.Is(err, fault.ModelNotFound) {
+	if _, err := r.Quote(t.Context(), anyone(accounts.Live), []string{"film"}, catalog.Image, catalog.Units{}); !fault.Is(err, fault.ModelNotFound) {
 		t.Errorf("video model for images: got %v, want model_not_found", err)
 	}
-	if _, err := r.Quote(accounts.Live, nil, catalog.Speech, catalog.Units{}); err == nil {
+	if _, err := r.Quote(t.Context(), anyone(accounts.Live), nil, catalog.Speech, catalog.Units{}); err == nil {
 		t.Error("got a quote without a speech provider")
 	}
 }
@@ -81,7 +81,7 @@ func TestVideoWithoutModelUsesDefaultModel(t *testing.T) {
 	usual.Models[1].ID = defaultVideoModel
 	for want, other := range map[string]catalog.Supplier{"film": imageSupplier(3), defaultVideoModel: usual} {
 		r := newFixture(t, []providers.Provider{&imageProvider{name: "local"}, &imageProvider{name: "other"}}, local, other)
-		if q, err := r.Quote(accounts.Live, nil, catalog.Video, catalog.Units{Milliseconds: 4000}); err != nil || q.Model != want || q.MaxCost == 0 {
+		if q, err := r.Quote(t.Context(), anyone(accounts.Live), nil, catalog.Video, catalog.Units{Milliseconds: 4000}); err != nil || q.Model != want || q.MaxCost == 0 {
 			t.Errorf("got %+v, want %s (%v)", q, want, err)
 		}
 	}
@@ -104,7 +104,7 @@ func TestJobFallsBackUnlessRequestIsRejected(t *testing.T) {
 		one, two := &imageProvider{name: "a", fail: c.first}, &imageProvider{name: "b"}
 		r := newFixture(t, []providers.Provider{one, two}, imageSupplier(1), catalog.Supplier{Models: []catalog.ListedModel{
 			{ID: "other", Kind: catalog.Image, Price: &catalog.ListPrice{PerImage: big.NewRat(2, 1000)}}}})
-		answer, by, err := r.GenerateImages(t.Context(), accounts.Live, []string{"pic", "other"}, providers.ImageRequest{})
+		answer, by, err := r.GenerateImages(t.Context(), anyone(accounts.Live), []string{"pic", "other"}, providers.ImageRequest{})
 		if one.requests != 1 || two.requests != c.second || (err == nil) != c.answer {
 			t.Errorf("%s: called %d and %d times, want 1 and %d (%v)", name, one.requests, two.requests, c.second, err)
 		}
@@ -118,10 +118,10 @@ func TestJobFailureCoolsDownProvider(t *testing.T) {
 	t.Parallel()
 	failing := &imageProvider{name: "a", fail: &providers.Failure{Kind: providers.KindAuth, Err: errors.New("no key")}}
 	r := newFixture(t, []providers.Provider{failing}, imageSupplier(1))
-	if _, _, err := r.GenerateImages(t.Context(), accounts.Live, []string{"pic"}, providers.ImageRequest{}); err == nil {
+	if _, _, err := r.GenerateImages(t.Context(), anyone(accounts.Live), []string{"pic"}, providers.ImageRequest{}); err == nil {
 		t.Fatal("it upstreamResponse")
 	}
-	targets, err := r.current.Load().jobTargets(accounts.Live, []string{"pic"}, catalog.Image)
+	targets, err := r.current.Load().jobTargets(t.Context(), anyone(accounts.Live), []string{"pic"}, catalog.Image)
 	if err != nil || len(targets) != 1 || targets[0].health.rank(r.Now()) == 0 {
 		t.Errorf("not cooling down: %v", err)
 	}
@@ -133,14 +133,14 @@ func TestLocalFailureStopsJobWithoutCooldown(t *testing.T) {
 	a, b := &imageProvider{name: "a", fail: local}, &imageProvider{name: "b", fail: local}
 	r := newFixture(t, []providers.Provider{a, b}, imageSupplier(1), imageSupplier(1))
 	for range 4 {
-		if _, _, err := r.GenerateImages(t.Context(), accounts.Live, []string{"pic"}, providers.ImageRequest{}); !errors.Is(err, local) {
+		if _, _, err := r.GenerateImages(t.Context(), anyone(accounts.Live), []string{"pic"}, providers.ImageRequest{}); !errors.Is(err, local) {
 			t.Error(err)
 		}
 	}
 	if a.requests+b.requests != 4 {
 		t.Errorf("called %d and %d times, want 4 in all", a.requests, b.requests)
 	}
-	targets, err := r.current.Load().jobTargets(accounts.Live, []string{"pic"}, catalog.Image)
+	targets, err := r.current.Load().jobTargets(t.Context(), anyone(accounts.Live), []string{"pic"}, catalog.Image)
 	if err != nil || len(targets) != 2 || targets[0].health.rank(r.Now())+targets[1].health.rank(r.Now()) != 0 {
 		t.Errorf("%+v (%v)", targets, err)
 	}
@@ -149,7 +149,7 @@ func TestLocalFailureStopsJobWithoutCooldown(t *testing.T) {
 func TestVideoProviderIsFoundByName(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t, []providers.Provider{&imageProvider{name: "a"}}, imageSupplier(1))
-	id, by, err := r.StartVideo(t.Context(), accounts.Live, []string{"film"}, providers.VideoRequest{Seconds: 4})
+	id, by, err := r.StartVideo(t.Context(), anyone(accounts.Live), []string{"film"}, providers.VideoRequest{Seconds: 4})
 	if err != nil || id != "video_1" || by.Cost != 4*credits.Credit || by.Provider != "a" {
 		t.Fatalf("started %q by %+v, %v", id, by, err)
 	}

@@ -42,10 +42,7 @@ func (g *Gateway) Messages(ctx context.Context, c Call, o MessageOptions) (*Resp
 	}
 	r.session = c.session(c.Body)
 	s := g.current.Load()
-	if err := s.findRoutes(ctx, c, r); err != nil {
-		return nil, err
-	}
-	targets, err := s.route(c.Principal.Environment, r.models, catalog.Chat, r)
+	targets, err := s.route(ctx, c.owner(), r.models, catalog.Chat, r)
 	if err != nil {
 		return nil, err
 	}
@@ -66,10 +63,7 @@ func (g *Gateway) CountTokens(ctx context.Context, c Call, o MessageOptions) (*R
 		return nil, err
 	}
 	s := g.current.Load()
-	if err := s.findRoutes(ctx, c, r); err != nil {
-		return nil, err
-	}
-	targets, err := s.route(c.Principal.Environment, r.models, catalog.Chat, r)
+	targets, err := s.route(ctx, c.owner(), r.models, catalog.Chat, r)
 	if err != nil {
 		return nil, err
 	}

@@ -47,12 +47,9 @@ func (g *snapshot) routeResponse(ctx context.Context, c Call, in *responses.Requ
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := g.findRoutes(ctx, c, r); err != nil {
-		return nil, nil, err
-	}
 	r.session = c.session(in.Body())
 	r.session.input = in.Input()
-	targets, err := g.route(c.Principal.Environment, r.models, catalog.Chat, r)
+	targets, err := g.route(ctx, c.owner(), r.models, catalog.Chat, r)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -73,11 +70,7 @@ func (g *Gateway) CountResponseTokens(ctx context.Context, c Call, in *responses
 	if err != nil {
 		return 0, err
 	}
-	s := g.current.Load()
-	if err := s.findRoutes(ctx, c, r); err != nil {
-		return 0, err
-	}
-	if _, err := s.route(c.Principal.Environment, r.models, catalog.Chat, r); err != nil {
+	if _, err := g.current.Load().route(ctx, c.owner(), r.models, catalog.Chat, r); err != nil {
 		return 0, err
 	}
 	if err := in.Translate(); err != nil {

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strings"
 
@@ -41,22 +42,39 @@ func (g *Gateway) RouterValues() []string {
 // autoTargets is how many models an auto name resolves to: the best one and its fallbacks.
 const autoTargets = 3
 
-func (g *snapshot) route(env accounts.Environment, names []string, kind catalog.Kind, r *request) ([]target, error) {
+// route returns the targets of a request within the owner's limits. A model that the request names must be
+// allowed. Routes and auto names choose among the allowed models.
+func (c *chooser) route(names []string, kind catalog.Kind, r *request) ([]target, error) {
+	g, env := c.snapshot, c.env
 	if env == accounts.Live && !slices.ContainsFunc(g.Upstreams, func(u Upstream) bool { return supportsKind(u.Provider, kind) }) {
 		return nil, fault.New(fault.NoProvider, "This server has no %s provider, so live keys cannot make this request. Test keys (tp_test_…) use the simulator.", kindLabels[kind])
 	}
 	var list, incapable []target
 	unpriced := ""
+	var refused error
 	steps, models := g.expandRoutes(names, r)
 	for _, s := range steps {
 		byModel := make([][]target, len(s.models))
 		for i, name := range s.models {
 			if isAuto(name) {
-				byModel[i] = g.auto(env, name, kind, r)
+				var by *access.ModelLimit
+				if byModel[i], by = c.auto(s, name, kind, r); by != nil {
+					refused = c.notAllowed(s.requested(name), kind, by)
+				}
 				continue
 			}
+			if by := c.deniedName(name); by != nil && s.route == nil {
+				return nil, c.notAllowed(name, kind, by)
+			}
 			var found []target
+			var by *access.ModelLimit
+			left := 0
 			for _, t := range g.targetsFor(env, name, kind) {
+				if limit := c.denied(s, t); limit != nil {
+					by = limit
+					continue
+				}
+				left++
 				switch {
 				case !t.offer.Priced && env == accounts.Live: // test calls are free
 					unpriced = name
@@ -64,6 +82,11 @@ func (g *snapshot) route(env accounts.Environment, names []string, kind catalog.
 					incapable = appendNew(incapable, []target{t})
 				default:
 					found = append(found, t)
+				}
+			}
+			if by != nil && left == 0 {
+				if refused = c.notAllowed(s.requested(name), kind, by); s.route == nil {
+					return nil, refused
 				}
 			}
 			byModel[i] = g.shuffleByWeight(found, r)
@@ -77,6 +100,8 @@ func (g *snapshot) route(env accounts.Environment, names []string, kind catalog.
 		return list, nil
 	case len(incapable) > 0:
 		return incapable, nil // the catalog may be wrong; if not, the provider's error is the better one
+	case refused != nil:
+		return nil, refused
 	case unpriced != "":
 		return nil, fault.Param(fault.ModelNotPriced, "model", "Model %q has no price. Set a price for it, or a default price for its provider, in the configuration.", unpriced)
 	case len(names) == 1 && isAuto(names[0]):
@@ -251,16 +276,25 @@ func (t target) canServe(r *request) bool {
 	return true
 }
 
-// auto returns the best models that support the request. Targets that cool down come last.
-func (g *snapshot) auto(env accounts.Environment, name string, kind catalog.Kind, r *request) []target {
+// auto returns the best allowed models that support the request. Targets that cool down come last. If no
+// candidate is allowed, it returns a limit that is the reason.
+func (c *chooser) auto(s step, name string, kind catalog.Kind, r *request) (best []target, by *access.ModelLimit) {
 	var able []target
-	for _, t := range g.candidates[candidateKey{env, kind}] {
+	allowed := false
+	for _, t := range c.candidates[candidateKey{c.env, kind}] {
+		if limit := c.denied(s, t); limit != nil {
+			by = limit
+			continue
+		}
+		allowed = true
 		if t.canServe(r) {
 			able = append(able, t)
 		}
 	}
-	now, compare := g.Now(), ranking(name, able)
-	var best []target
+	if allowed {
+		by = nil
+	}
+	now, compare := c.Now(), ranking(name, able)
 	for _, t := range able {
 		at := len(best)
 		for at > 0 && cmp.Or(cmp.Compare(t.health.rank(now), best[at-1].health.rank(now)), compare(t, best[at-1])) < 0 {
@@ -271,7 +305,7 @@ func (g *snapshot) auto(env accounts.Environment, name string, kind catalog.Kind
 			best = best[:min(len(best), autoTargets)]
 		}
 	}
-	return best
+	return best, by
 }
 
 // price returns the cost of a typical request, the only measure of strength that all providers give.
@@ -344,38 +378,117 @@ func (g *snapshot) callableIDs(env accounts.Environment, kinds ...catalog.Kind) 
 
 var callableKinds = []catalog.Kind{catalog.Chat, catalog.Embedding, catalog.Image, catalog.Speech, catalog.Video, catalog.Transcription, catalog.Moderation, catalog.Rerank}
 
-// Models returns the models that the principal can call, sorted by ID.
-func (g *Gateway) Models(p *access.Principal) []*catalog.Model {
+// Models are what an owner can call.
+type Models struct {
+	Router []string         // names that the router resolves
+	Models []*catalog.Model // by ID, without those that the catalog doesn't know
+}
+
+// Models returns what the owner can call.
+func (g *Gateway) Models(ctx context.Context, o Owner) (*Models, error) {
 	s := g.current.Load()
-	var out []*catalog.Model
-	for _, id := range s.callableIDs(p.Environment, callableKinds...) {
-		if m := s.model(p.Environment, id); m != nil {
-			out = append(out, m)
+	c, err := s.chooserFor(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	out := &Models{}
+	names, err := s.routerValues(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	r := &request{models: names}
+	if err := s.findRoutes(ctx, o, r); err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if c.allowsRouterValue(name, r) {
+			out.Router = append(out.Router, name)
 		}
 	}
-	return out
-}
-
-// model returns a model as the first of its providers offers it. Models that the catalog
-// doesn't know are not listed, although they may be callable.
-func (g *snapshot) model(env accounts.Environment, id string) *catalog.Model {
-	for _, kind := range callableKinds {
-		for _, t := range g.targetsFor(env, id, kind) {
-			if (t.offer.Priced || env == accounts.Test) && !t.offer.AnyName { // test calls are free
-				return &t.offer.Model
-			}
+	for _, id := range s.callableIDs(c.env, callableKinds...) {
+		if m := c.allowedModel(id, callableKinds...); m != nil {
+			out.Models = append(out.Models, m)
 		}
 	}
-	return nil
+	return out, nil
 }
 
-// Model returns one of the models.
-func (g *Gateway) Model(p *access.Principal, id string) (*catalog.Model, error) {
-	if m := g.current.Load().model(p.Environment, id); m != nil {
+// Model returns one of the models, or nil for a name that the router resolves.
+func (g *Gateway) Model(ctx context.Context, o Owner, id string) (*catalog.Model, error) {
+	s := g.current.Load()
+	c, err := s.chooserFor(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	names, err := s.routerValues(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if slices.Contains(names, id) {
+		r := &request{models: []string{id}}
+		if err := s.findRoutes(ctx, o, r); err != nil {
+			return nil, err
+		}
+		if !c.allowsRouterValue(id, r) {
+			return nil, c.notAllowed(id, catalog.Chat, &c.limits[0])
+		}
+		return nil, nil
+	}
+	if m := c.allowedModel(id, callableKinds...); m != nil {
 		return m, nil
+	}
+	if m := s.model(c.env, id); m != nil {
+		return nil, c.notAllowed(id, cmp.Or(m.Kind, catalog.Chat), &c.limits[0])
 	}
 	return nil, modelNotFound("", id)
 }
 
-// IsRouterValue reports whether the name is one of the router's.
-func (g *Gateway) IsRouterValue(name string) bool { return slices.Contains(g.RouterValues(), name) }
+// model returns a model as the first of its providers offers it, whoever may use it.
+func (g *snapshot) model(env accounts.Environment, id string) *catalog.Model {
+	c := chooser{snapshot: g, env: env}
+	return c.allowedModel(id, callableKinds...)
+}
+
+// allowsRouterValue reports whether a name of the router has an allowed model of any kind.
+func (c *chooser) allowsRouterValue(name string, r *request) bool {
+	if len(c.limits) == 0 {
+		return true
+	}
+	steps, _ := c.expandRoutes([]string{name}, r)
+	for _, s := range steps {
+		for _, model := range s.models {
+			for _, kind := range callableKinds {
+				targets := c.candidates[candidateKey{c.env, kind}]
+				if !isAuto(model) {
+					targets = c.targetsFor(c.env, model, kind)
+				}
+				if slices.ContainsFunc(targets, func(t target) bool { return c.denied(s, t) == nil }) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// routerValues returns the names that the router accepts from an owner, with the routes of its workspace.
+func (g *snapshot) routerValues(ctx context.Context, o Owner) ([]string, error) {
+	names := g.RouterValues()
+	if g.RouteNames == nil {
+		return names, nil
+	}
+	own, err := g.RouteNames(ctx, o.Principal.Tenant, o.Project)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(own)
+	for _, name := range own {
+		if name = modelroutes.Prefix + name; !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// isRouterValue reports whether the name is one of the router's.
+func (g *Gateway) isRouterValue(name string) bool { return slices.Contains(g.RouterValues(), name) }

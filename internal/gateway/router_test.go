@@ -20,7 +20,7 @@ func (r *fixture) routedModels(body string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := r.current.Load().route(r.env, req.models, catalog.Chat, req)
+	list, err := r.current.Load().route(r.t.Context(), anyone(r.env), req.models, catalog.Chat, req)
 	var out []string
 	for _, t := range list {
 		out = append(out, t.provider.Name()+"/"+t.offer.ID)

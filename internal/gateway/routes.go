@@ -26,13 +26,13 @@ type RouteFunc func(ctx context.Context, t accounts.Tenant, project, name string
 
 // findRoutes looks up the workspace's routes that a request names. Those of the operator come first, so
 // that a workspace can't replace them.
-func (g *snapshot) findRoutes(ctx context.Context, c Call, r *request) error {
+func (g *snapshot) findRoutes(ctx context.Context, o Owner, r *request) error {
 	for _, name := range r.models {
 		route, ok := strings.CutPrefix(name, modelroutes.Prefix)
 		if !ok || g.routes[route] != nil || g.WorkspaceRoute == nil {
 			continue
 		}
-		found, err := g.WorkspaceRoute(ctx, c.Principal.Tenant, c.Project, route)
+		found, err := g.WorkspaceRoute(ctx, o.Principal.Tenant, o.Project, route)
 		if err != nil {
 			return err
 		}
@@ -67,6 +67,14 @@ func (g *Gateway) CheckRouteModels(p *access.Principal, models []string) error {
 type step struct {
 	route  *Route // nil for a model
 	models []string
+}
+
+// requested returns the name in the request that stands for a model.
+func (s step) requested(model string) string {
+	if s.route == nil {
+		return model
+	}
+	return modelroutes.Prefix + s.route.Name
 }
 
 // expandRoutes returns the steps of a request and the number of their models. Unknown routes have none.

@@ -131,10 +131,7 @@ func (g *Gateway) Speech(ctx context.Context, c Call) (*Response, error) {
 		return nil, err
 	}
 	s := g.current.Load()
-	if err := s.findRoutes(ctx, c, r); err != nil {
-		return nil, err
-	}
-	targets, err := s.route(c.Principal.Environment, r.models, catalog.Speech, r)
+	targets, err := s.route(ctx, c.owner(), r.models, catalog.Speech, r)
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"turnpike/internal/accounts"
 	"turnpike/internal/audio/duration"
 	"turnpike/internal/catalog"
 	"turnpike/internal/fault"
@@ -137,8 +136,8 @@ func (p *TranscriptionParams) checkDuration(targets []target) error {
 }
 
 // CheckTranscription checks that the request can be priced.
-func (g *Gateway) CheckTranscription(env accounts.Environment, p *TranscriptionParams) error {
-	targets, err := g.current.Load().jobTargets(env, p.Models, catalog.Transcription)
+func (g *Gateway) CheckTranscription(ctx context.Context, o Owner, p *TranscriptionParams) error {
+	targets, err := g.current.Load().jobTargets(ctx, o, p.Models, catalog.Transcription)
 	if err != nil {
 		return err
 	}
@@ -155,10 +154,7 @@ func (g *Gateway) Transcribe(ctx context.Context, c Call, in *TranscriptionForm)
 	r := &request{operation: "transcription", models: p.Models, stream: p.Stream, maxInput: p.MaxUnits.Input, maxUnits: p.MaxUnits,
 		audio: &audioInput{p.Milliseconds}}
 	s := g.current.Load()
-	if err := s.findRoutes(ctx, c, r); err != nil {
-		return nil, err
-	}
-	targets, err := s.route(c.Principal.Environment, r.models, catalog.Transcription, r)
+	targets, err := s.route(ctx, c.owner(), r.models, catalog.Transcription, r)
 	if err != nil {
 		return nil, err
 	}

@@ -35,6 +35,10 @@ type Caller struct {
 	RequestID string
 }
 
+func (c Caller) owner() gateway.Owner {
+	return gateway.Owner{Principal: c.Principal, Project: c.Project}
+}
+
 type draftParams struct {
 	kind     Kind
 	model    string   // or empty for any
@@ -46,7 +50,7 @@ type draftParams struct {
 }
 
 // newDraft creates a draft with a quote for its maximum cost.
-func (s *Service) newDraft(from Caller, in draftParams) (*Draft, error) {
+func (s *Service) newDraft(ctx context.Context, from Caller, in draftParams) (*Draft, error) {
 	k, metadata := in.kind, in.metadata
 	models := in.models
 	if in.model != "" {
@@ -56,7 +60,7 @@ func (s *Service) newDraft(from Caller, in draftParams) (*Draft, error) {
 		return nil, err
 	}
 	p := from.Principal
-	quote, err := s.Gateway.Quote(p.Environment, models, in.of, in.most)
+	quote, err := s.Gateway.Quote(ctx, from.owner(), models, in.of, in.most)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +73,7 @@ func (s *Service) newDraft(from Caller, in draftParams) (*Draft, error) {
 	}
 	now := s.Now()
 	j := &Job{ID: ids.New(k.Prefix()), Kind: k, Tenant: p.Tenant, Project: from.Project, KeyID: p.KeyID,
-		Reader: p.Reader(), RequestID: from.RequestID, Status: Queued, Models: models, Model: quote.Model, Input: text, Metadata: metadata,
+		Reader: p.Reader(), TokenLimits: p.TokenLimits(), RequestID: from.RequestID, Status: Queued, Models: models, Model: quote.Model, Input: text, Metadata: metadata,
 		PriceVersion: quote.PriceVersion, CreatedAt: now, DeadlineAt: now.Add(s.Deadline)}
 	j.Lane = lanes.ShardOf(fmt.Sprintf("%s.%s.%s", j.WorkspaceID, j.Environment, k), j.ID)
 	if p.Environment == accounts.Live {

@@ -34,7 +34,7 @@ const (
 )
 
 // DraftImages validates a batch.
-func (s *Service) DraftImages(from Caller, in ImageBatchRequest) (*Draft, error) {
+func (s *Service) DraftImages(ctx context.Context, from Caller, in ImageBatchRequest) (*Draft, error) {
 	switch {
 	case len(in.Requests) == 0:
 		return nil, fault.Missing("requests", "requests must have 1 to %d entries.", maxRequests)
@@ -68,7 +68,7 @@ func (s *Service) DraftImages(from Caller, in ImageBatchRequest) (*Draft, error)
 		most.Input += params.MaxUnits.Input
 		most.Output += params.MaxUnits.Output
 	}
-	o, err := s.newDraft(from, draftParams{kind: Images, model: in.Model, of: catalog.Image, most: most, input: struct{}{}, metadata: in.Metadata})
+	o, err := s.newDraft(ctx, from, draftParams{kind: Images, model: in.Model, of: catalog.Image, most: most, input: struct{}{}, metadata: in.Metadata})
 	if err != nil {
 		return nil, err
 	}
@@ -81,8 +81,8 @@ func (s *Service) DraftImages(from Caller, in ImageBatchRequest) (*Draft, error)
 	return o, nil
 }
 
-func (s *Service) workImages(ctx context.Context, j *Job, t *task) *result {
-	response, by, err := s.Gateway.GenerateImages(ctx, j.Environment, j.Models, providers.ImageRequest{Body: t.Input})
+func (s *Service) workImages(ctx context.Context, o gateway.Owner, j *Job, t *task) *result {
+	response, by, err := s.Gateway.GenerateImages(ctx, o, j.Models, providers.ImageRequest{Body: t.Input})
 	if err != nil {
 		return failedResult(t, err)
 	}

@@ -87,6 +87,7 @@ type Job struct {
 	Project      string
 	KeyID        string
 	Reader       string
+	TokenLimits  *access.TokenLimits
 	RequestID    string
 	Lane         string
 	Status       Status
@@ -121,13 +122,13 @@ func (j *Job) transition(to Status) error {
 }
 
 const jobColumns = `id, kind, workspace_id, environment, project, key_id, reader, request_id, lane, status, models, model, provider, input, metadata,
-	total, completed, failed, progress, reserved, cost, price_version, output, error, created_at, started_at, deadline_at, completed_at, accounts`
+	total, completed, failed, progress, reserved, cost, price_version, output, error, created_at, started_at, deadline_at, completed_at, accounts, token_limits`
 
 func insertJob(ctx context.Context, tx *db.Tx, j *Job) error {
 	_, err := tx.Exec(ctx, db.Insert("media_jobs", jobColumns),
 		j.ID, j.Kind, j.WorkspaceID, j.Environment, db.OrNull(j.Project), j.KeyID, j.Reader, j.RequestID, j.Lane, j.Status,
 		db.JSON(j.Models), j.Model, db.OrNull(j.Provider), string(j.Input), db.JSON(j.Metadata), j.Total, j.Completed, j.Failed, j.Progress,
-		int64(j.Reserved), int64(j.Cost), j.PriceVersion, db.OrNull(string(j.Output)), nil, j.CreatedAt.UnixMicro(), nil, j.DeadlineAt.UnixMicro(), nil, db.OrNull(string(j.Accounts)))
+		int64(j.Reserved), int64(j.Cost), j.PriceVersion, db.OrNull(string(j.Output)), nil, j.CreatedAt.UnixMicro(), nil, j.DeadlineAt.UnixMicro(), nil, db.OrNull(string(j.Accounts)), db.JSON(j.TokenLimits))
 	return db.Wrap(err, "store job")
 }
 
@@ -146,7 +147,7 @@ var scanJob = db.Scanner((*Job).fields)
 func (j *Job) fields() []any {
 	return []any{&j.ID, &j.Kind, &j.WorkspaceID, &j.Environment, &j.Project, &j.KeyID, &j.Reader, &j.RequestID, &j.Lane, &j.Status, &j.Models, &j.Model, &j.Provider,
 		&j.Input, &j.Metadata, &j.Total, &j.Completed, &j.Failed, &j.Progress, &j.Reserved, &j.Cost, &j.PriceVersion, &j.Output, &j.Error,
-		&j.CreatedAt, &j.StartedAt, &j.DeadlineAt, &j.CompletedAt, &j.Accounts}
+		&j.CreatedAt, &j.StartedAt, &j.DeadlineAt, &j.CompletedAt, &j.Accounts, &j.TokenLimits}
 }
 
 // Get returns a job that the principal may see.

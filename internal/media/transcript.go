@@ -30,7 +30,7 @@ type transcriptInput struct {
 }
 
 // DraftTranscript validates a request for a transcription.
-func (s *Service) DraftTranscript(from Caller, in *TranscriptRequest) (*Draft, error) {
+func (s *Service) DraftTranscript(ctx context.Context, from Caller, in *TranscriptRequest) (*Draft, error) {
 	p, err := gateway.ParseTranscription(&in.TranscriptionForm)
 	if err != nil {
 		return nil, err
@@ -38,11 +38,11 @@ func (s *Service) DraftTranscript(from Caller, in *TranscriptRequest) (*Draft, e
 	if p.Stream {
 		return nil, fault.Invalid("stream", "A transcription job cannot be streamed. Omit stream, or use POST /v1/audio/transcriptions.")
 	}
-	if err := s.Gateway.CheckTranscription(from.Principal.Environment, p); err != nil {
+	if err := s.Gateway.CheckTranscription(ctx, from.owner(), p); err != nil {
 		return nil, err
 	}
 	input := transcriptInput{Translate: in.Translate, Format: p.Format, Milliseconds: p.Milliseconds, Fields: p.Fields, SourceName: in.File.Name}
-	o, err := s.newDraft(from, draftParams{kind: Transcript, models: p.Models, of: catalog.Transcription, most: p.MaxUnits, input: input, metadata: in.Metadata})
+	o, err := s.newDraft(ctx, from, draftParams{kind: Transcript, models: p.Models, of: catalog.Transcription, most: p.MaxUnits, input: input, metadata: in.Metadata})
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (s *Service) DraftTranscript(from Caller, in *TranscriptRequest) (*Draft, e
 	return o, o.addTask("", struct{}{})
 }
 
-func (s *Service) workTranscript(ctx context.Context, j *Job, t *task) *result {
+func (s *Service) workTranscript(ctx context.Context, o gateway.Owner, j *Job, t *task) *result {
 	var in transcriptInput
 	if err := json.Unmarshal(j.Input, &in); err != nil {
 		return failedResult(t, err)
@@ -69,7 +69,7 @@ func (s *Service) workTranscript(ctx context.Context, j *Job, t *task) *result {
 	if err != nil {
 		return failedResult(t, err)
 	}
-	response, by, err := s.Gateway.GenerateTranscript(ctx, j.Environment, j.Models, providers.TranscriptionRequest{
+	response, by, err := s.Gateway.GenerateTranscript(ctx, o, j.Models, providers.TranscriptionRequest{
 		File:   providers.Upload{Name: in.SourceName, ContentType: in.Source.ContentType, Data: data},
 		Fields: in.Fields, Translate: in.Translate, Format: in.Format, Milliseconds: in.Milliseconds})
 	if err != nil {

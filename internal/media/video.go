@@ -114,11 +114,11 @@ func (s *Service) DraftRemix(ctx context.Context, from Caller, in RemixRequest) 
 	}
 	v = videoInput{Prompt: in.Prompt, Seconds: v.Seconds, Size: v.Size, Extra: in.Extra, RemixOf: j.ID,
 		Remixed: &gateway.VideoSource{Provider: render.Provider, Model: j.Model, ID: render.Upstream}}
-	return s.draftVideo(from, j.Model, v, in.Metadata)
+	return s.draftVideo(ctx, from, j.Model, v, in.Metadata)
 }
 
-func (s *Service) draftVideo(from Caller, model string, v videoInput, metadata map[string]string) (*Draft, error) {
-	o, err := s.newDraft(from, draftParams{kind: Video, model: model, of: catalog.Video, most: catalog.Units{Milliseconds: int64(v.Seconds) * 1000}, input: v, metadata: metadata})
+func (s *Service) draftVideo(ctx context.Context, from Caller, model string, v videoInput, metadata map[string]string) (*Draft, error) {
+	o, err := s.newDraft(ctx, from, draftParams{kind: Video, model: model, of: catalog.Video, most: catalog.Units{Milliseconds: int64(v.Seconds) * 1000}, input: v, metadata: metadata})
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func checkPrompt(prompt string) error {
 }
 
 // DraftVideo validates a request for a video.
-func (s *Service) DraftVideo(from Caller, in VideoRequest) (*Draft, error) {
+func (s *Service) DraftVideo(ctx context.Context, from Caller, in VideoRequest) (*Draft, error) {
 	v := videoInput{Prompt: in.Prompt, Seconds: defaultSeconds, Size: defaultSize, Extra: in.Extra}
 	if err := checkPrompt(in.Prompt); err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func (s *Service) DraftVideo(from Caller, in VideoRequest) (*Draft, error) {
 		}
 		v.Seconds = n
 	}
-	o, err := s.draftVideo(from, in.Model, v, in.Metadata)
+	o, err := s.draftVideo(ctx, from, in.Model, v, in.Metadata)
 	if err != nil {
 		return nil, err
 	}
@@ -175,18 +175,18 @@ func (s *Service) DraftVideo(from Caller, in VideoRequest) (*Draft, error) {
 
 // workVideo starts the render, or polls the one that was started. Its ID at the
 // provider is stored in between.
-func (s *Service) workVideo(ctx context.Context, j *Job, t *task) *result {
+func (s *Service) workVideo(ctx context.Context, o gateway.Owner, j *Job, t *task) *result {
 	m, err := readOutput(t.Output)
 	if err != nil {
 		return failedResult(t, err)
 	}
 	if m.Upstream == "" {
-		return s.startVideo(ctx, j, t)
+		return s.startVideo(ctx, o, j, t)
 	}
 	return s.pollVideo(ctx, j, t, m)
 }
 
-func (s *Service) startVideo(ctx context.Context, j *Job, t *task) *result {
+func (s *Service) startVideo(ctx context.Context, o gateway.Owner, j *Job, t *task) *result {
 	var in videoInput
 	if err := json.Unmarshal(j.Input, &in); err != nil {
 		return failedResult(t, err)
@@ -203,9 +203,9 @@ func (s *Service) startVideo(ctx context.Context, j *Job, t *task) *result {
 	var by gateway.Generated
 	var err error
 	if in.Remixed != nil {
-		id, by, err = s.Gateway.RemixVideo(ctx, j.Environment, *in.Remixed, req)
+		id, by, err = s.Gateway.RemixVideo(ctx, o, *in.Remixed, req)
 	} else {
-		id, by, err = s.Gateway.StartVideo(ctx, j.Environment, j.Models, req)
+		id, by, err = s.Gateway.StartVideo(ctx, o, j.Models, req)
 	}
 	if err != nil {
 		return failedResult(t, err)

@@ -63,7 +63,7 @@ type pieceInput struct {
 }
 
 // DraftVoice validates a request for a voice render.
-func (s *Service) DraftVoice(from Caller, in VoiceRequest) (*Draft, error) {
+func (s *Service) DraftVoice(ctx context.Context, from Caller, in VoiceRequest) (*Draft, error) {
 	in.Format = cmp.Or(in.Format, "wav")
 	if err := gateway.CheckSpeechFormat(in.Format); err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func (s *Service) DraftVoice(from Caller, in VoiceRequest) (*Draft, error) {
 		length += int64(len(seg.Text))
 	}
 	most := gateway.SpeechUnits(characters, length)
-	o, err := s.newDraft(from, draftParams{kind: Voice, model: in.Model, of: catalog.Speech, most: most,
+	o, err := s.newDraft(ctx, from, draftParams{kind: Voice, model: in.Model, of: catalog.Speech, most: most,
 		input: voiceInput{in.Voice, in.Format, characters, rest}, metadata: in.Metadata})
 	if err != nil {
 		return nil, err
@@ -177,7 +177,7 @@ func (in *VoiceRequest) segments() ([]VoiceSegment, int64, error) {
 func paramAt(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }
 
 // workVoice converts one piece to speech, or stitches all of them together.
-func (s *Service) workVoice(ctx context.Context, j *Job, t *task) *result {
+func (s *Service) workVoice(ctx context.Context, o gateway.Owner, j *Job, t *task) *result {
 	var in voiceInput
 	if err := json.Unmarshal(j.Input, &in); err != nil {
 		return failedResult(t, err)
@@ -189,7 +189,7 @@ func (s *Service) workVoice(ctx context.Context, j *Job, t *task) *result {
 	if err := json.Unmarshal(t.Input, &piece); err != nil {
 		return failedResult(t, err)
 	}
-	content, by, err := s.Gateway.GenerateSpeech(ctx, j.Environment, j.Models, providers.SpeechRequest{Input: piece.Text, Voice: piece.Voice, Format: "wav", Body: in.Body})
+	content, by, err := s.Gateway.GenerateSpeech(ctx, o, j.Models, providers.SpeechRequest{Input: piece.Text, Voice: piece.Voice, Format: "wav", Body: in.Body})
 	if err != nil {
 		return failedResult(t, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/db"
+	"turnpike/internal/gateway"
 	"turnpike/internal/lanes"
 )
 
@@ -78,14 +79,15 @@ func (s *Service) workTask(ctx context.Context, j *Job, t *task) *result {
 		return s.cancelRender(ctx, j, m, &result{task: t, status: taskFailed, why: errDeadline})
 	}
 	// Stitching makes no provider calls.
+	owner := gateway.Owner{Project: j.Project}
 	if stitches := j.Kind == Voice && t.Position == j.Total; !submitted && !stitches {
-		lives, err := access.IsKeyActive(ctx, s.DB, j.KeyID, s.Now())
+		owner.Principal, err = access.PrincipalOf(ctx, s.DB, j.KeyID, j.TokenLimits, s.Now())
 		if err != nil {
 			slog.Warn("failed to read the key of a job; retrying", "job", j.ID, "error", err)
 			lanes.Backoff(ctx)
 			return nil
 		}
-		if !lives {
+		if owner.Principal == nil {
 			return &result{task: t, status: taskFailed, why: errKeyRevoked}
 		}
 	}
@@ -97,13 +99,13 @@ func (s *Service) workTask(ctx context.Context, j *Job, t *task) *result {
 	defer cancel()
 	switch j.Kind {
 	case Images:
-		return s.workImages(ctx, j, t)
+		return s.workImages(ctx, owner, j, t)
 	case Video:
-		return s.workVideo(ctx, j, t)
+		return s.workVideo(ctx, owner, j, t)
 	case Transcript:
-		return s.workTranscript(ctx, j, t)
+		return s.workTranscript(ctx, owner, j, t)
 	}
-	return s.workVoice(ctx, j, t)
+	return s.workVoice(ctx, owner, j, t)
 }
 
 // retryDelaysOf returns the retries of a job's tasks. Test jobs have none, so that

@@ -32,6 +32,7 @@ var sameLayer = []grant{
 	{from: members("engines"), to: list("lanes mail retention")},
 	{from: members("records"), to: list("accounts events audit")},
 	{from: list("spend"), to: list("catalog access")}, // access has the budgets of keys
+	{from: list("access accounts"), to: list("catalog")},
 	{from: list("apifiles"), to: list("files")},
 	{from: list("people"), to: list("access")},    // access defines what a role may do
 	{from: list("operators"), to: list("access")}, // and the format of secrets

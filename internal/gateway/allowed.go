@@ -1,0 +1,211 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/catalog"
+	"turnpike/internal/fault"
+)
+
+// ProjectModelsFunc returns the models that requests of a project may use.
+type ProjectModelsFunc func(ctx context.Context, t accounts.Tenant, project string) (catalog.Allowed, error)
+
+// Owner is whose limits apply to the choice of a model.
+type Owner struct {
+	Principal *access.Principal
+	Project   string
+
+	unlimited bool
+}
+
+// owner returns whose limits apply to the call. Those of a prepared batch were checked when it was
+// prepared: its provider may have run it since.
+func (c Call) owner() Owner {
+	return Owner{c.Principal, c.Project, c.Batch != nil && c.Prepaid != nil}
+}
+
+// chooser chooses models within the limits of an owner. All of them apply.
+type chooser struct {
+	*snapshot
+	env     accounts.Environment
+	limits  []access.ModelLimit
+	project string
+}
+
+// chooserFor returns the chooser of an owner: the only way to the targets of a call.
+func (g *snapshot) chooserFor(ctx context.Context, o Owner) (*chooser, error) {
+	c := &chooser{g, o.Principal.Environment, o.Principal.ModelLimits, o.Project}
+	if o.unlimited {
+		c.limits = nil
+	}
+	if o.unlimited || o.Project == "" || g.ProjectModels == nil {
+		return c, nil
+	}
+	allowed, err := g.ProjectModels(ctx, o.Principal.Tenant, o.Project)
+	if err == nil && !allowed.IsUnlimited() {
+		c.limits = append(slices.Clone(c.limits), access.ModelLimit{Source: access.LimitOfProject, Allowed: allowed})
+	}
+	return c, err
+}
+
+// route returns the targets of a request within the owner's limits.
+func (g *snapshot) route(ctx context.Context, o Owner, names []string, kind catalog.Kind, r *request) ([]target, error) {
+	c, err := g.chooserFor(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.findRoutes(ctx, o, r); err != nil {
+		return nil, err
+	}
+	return c.route(names, kind, r)
+}
+
+// denied returns the first limit that doesn't allow a target, or nil. A limit that lists a route of the
+// operator allows the route's models. The models of a workspace's route must be allowed themselves, because
+// its keys can change the route.
+func (c *chooser) denied(s step, t target) *access.ModelLimit {
+	for i, l := range c.limits {
+		listed := l.Models == nil || s.route != nil && !s.route.Owned && l.Models.Match(catalog.RoutePrefix+s.route.Name)
+		if !listed && !l.Models.Allow(t.offer) || l.Providers != nil && !c.isAt(l.Providers, t) {
+			return &c.limits[i]
+		}
+	}
+	return nil
+}
+
+// isAt reports whether one of the providers runs the target. The simulator runs a model in place of its
+// vendor, and of the providers that offer it.
+func (c *chooser) isAt(names []string, t target) bool {
+	if c.env == accounts.Live {
+		return slices.Contains(names, t.provider.Name())
+	}
+	return slices.ContainsFunc(names, func(name string) bool {
+		return name == t.offer.Provider || c.Catalog.Offer(name, t.offer.ID) != nil
+	})
+}
+
+// deniedName returns the first limit whose models don't have a name, or nil.
+func (c *chooser) deniedName(name string) *access.ModelLimit {
+	for i, l := range c.limits {
+		if !l.Models.Match(name) {
+			return &c.limits[i]
+		}
+	}
+	return nil
+}
+
+// limitDetail is what a client learns about a limit in addition to the message.
+type limitDetail struct {
+	LimitSource  access.LimitSource `json:"limit_source"`
+	AllowedModel string             `json:"allowed_model,omitzero"`
+}
+
+// notAllowed returns the error for a name, with a model of the kind that is allowed instead.
+func (c *chooser) notAllowed(name string, kind catalog.Kind, by *access.ModelLimit) error {
+	who := "This key"
+	switch by.Source {
+	case access.LimitOfAncestor:
+		who = "A key that created this key"
+	case access.LimitOfToken:
+		who = "This scoped token"
+	case access.LimitOfProject:
+		who = fmt.Sprintf("The project %q", c.project)
+	}
+	what := fmt.Sprintf("the model %q", name)
+	if isAuto(name) || strings.HasPrefix(name, catalog.RoutePrefix) {
+		what = fmt.Sprintf("any model of %q", name)
+	}
+	example := c.firstAllowed(kind)
+	instead := fmt.Sprintf("No %s model is allowed.", kindLabels[kind])
+	if example != "" {
+		instead = fmt.Sprintf("It may use %q, for example. GET /v1/models lists all.", example)
+	}
+	f := fault.Param(fault.ModelNotAllowed, "model", "%s may not use %s. %s", who, what, instead)
+	f.Details = limitDetail{by.Source, example}
+	return f
+}
+
+// firstAllowed returns a model of the kind that the limits allow, or "". It prefers one that the router
+// would choose.
+func (c *chooser) firstAllowed(kind catalog.Kind) string {
+	for _, t := range c.candidates[candidateKey{c.env, kind}] {
+		if c.denied(step{}, t) == nil {
+			return t.offer.ID
+		}
+	}
+	for _, id := range c.callableIDs(c.env, kind) {
+		if c.allowedModel(id, kind) != nil {
+			return id
+		}
+	}
+	return ""
+}
+
+// allowedModel returns a model as the first provider offers it that may run it, or nil.
+func (c *chooser) allowedModel(id string, kinds ...catalog.Kind) *catalog.Model {
+	for _, kind := range kinds {
+		for _, t := range c.targetsFor(c.env, id, kind) {
+			if (t.offer.Priced || c.env == accounts.Test) && !t.offer.AnyName && c.denied(step{}, t) == nil { // test calls are free
+				return &t.offer.Model
+			}
+		}
+	}
+	return nil
+}
+
+// CheckAllowed checks that lists of models and providers name some that exist. Patterns must match at
+// least one model.
+func (g *Gateway) CheckAllowed(a catalog.Allowed) error {
+	s := g.current.Load()
+	for _, pattern := range a.Models {
+		if !s.knowsPattern(pattern) {
+			return fault.Invalid(catalog.AllowedModelsField, "%s has %q, but no model or route of this server has that name. List the names with GET /v1/models.", catalog.AllowedModelsField, pattern)
+		}
+	}
+	for _, name := range a.Providers {
+		if !s.knowsProvider(name) {
+			return fault.Invalid(catalog.AllowedProvidersField, "Unknown provider %q. Providers: %s.", name, strings.Join(s.providerNames(), ", "))
+		}
+	}
+	return nil
+}
+
+func (g *snapshot) knowsPattern(pattern string) bool {
+	list := catalog.Patterns{pattern}
+	if strings.HasPrefix(pattern, catalog.RoutePrefix) {
+		return slices.ContainsFunc(g.routeNames, func(name string) bool { return list.Match(catalog.RoutePrefix + name) })
+	}
+	if isAuto(pattern) { // it follows the lists
+		return false
+	}
+	if g.Catalog.Lookup(pattern) != nil || slices.ContainsFunc(g.Catalog.Models(), func(m *catalog.Model) bool { return list.Match(m.ID) }) {
+		return true
+	}
+	return slices.ContainsFunc(g.Upstreams, func(u Upstream) bool {
+		name := u.Provider.Name()
+		return g.Catalog.Offer(name, pattern) != nil && !strings.HasSuffix(pattern, "*") ||
+			slices.ContainsFunc(g.Catalog.Offers(name), func(o *catalog.Offer) bool { return list.Match(o.ID) })
+	})
+}
+
+// providerNames returns the configured providers or, if there are none yet, the vendors that the
+// simulator runs in place of.
+func (g *snapshot) providerNames() (names []string) {
+	for _, u := range g.Upstreams {
+		names = append(names, u.Provider.Name())
+	}
+	if len(names) == 0 {
+		return g.Catalog.Providers()
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (g *snapshot) knowsProvider(name string) bool {
+	return slices.Contains(g.providerNames(), name) || g.Catalog.HasProvider(name)
+}
