@@ -2065,6 +2065,12 @@ type Key struct {
 	// AllowedIps The IP addresses and CIDR ranges that can use the key. Empty means any address.
 	AllowedIps []string `json:"allowed_ips"`
 
+	// AllowedModels The models that the key can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all.
+	AllowedModels *[]string `json:"allowed_models"`
+
+	// AllowedProviders The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all.
+	AllowedProviders *[]string `json:"allowed_providers"`
+
 	// AllowedTools The tools that the key can call at `/mcp`, by their listed name such as `github__search`. A `*` at the end stands for anything, as in `github__*`. An empty array allows none, and null allows all.
 	AllowedTools *[]string `json:"allowed_tools"`
 
@@ -2187,6 +2193,12 @@ type KeyCreate struct {
 	// AllowedIps The IP addresses and CIDR ranges that can use the key. Empty means any address.
 	AllowedIps *[]string `json:"allowed_ips,omitempty"`
 
+	// AllowedModels The models that the key can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all.
+	AllowedModels *[]string `json:"allowed_models,omitempty"`
+
+	// AllowedProviders The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all.
+	AllowedProviders *[]string `json:"allowed_providers,omitempty"`
+
 	// AllowedTools The tools that the key can call at `/mcp`, by their listed name such as `github__search`. A `*` at the end stands for anything, as in `github__*`. An empty array allows none, and null allows all.
 	AllowedTools *[]string `json:"allowed_tools,omitempty"`
 
@@ -2250,6 +2262,12 @@ type KeyUpdate struct {
 	// AllowedIps The IP addresses and CIDR ranges that can use the key. Empty or null means any address.
 	AllowedIps *[]string `json:"allowed_ips,omitempty"`
 
+	// AllowedModels The models that the key can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all.
+	AllowedModels *[]string `json:"allowed_models,omitempty"`
+
+	// AllowedProviders The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all.
+	AllowedProviders *[]string `json:"allowed_providers,omitempty"`
+
 	// AllowedTools The tools that the key can call at `/mcp`, by their listed name such as `github__search`. A `*` at the end stands for anything, as in `github__*`. An empty array allows none, and null allows all.
 	AllowedTools *[]string `json:"allowed_tools,omitempty"`
 
@@ -2282,6 +2300,12 @@ type KeyWithValue struct {
 
 	// AllowedIps The IP addresses and CIDR ranges that can use the key. Empty means any address.
 	AllowedIps []string `json:"allowed_ips"`
+
+	// AllowedModels The models that the key can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all.
+	AllowedModels *[]string `json:"allowed_models"`
+
+	// AllowedProviders The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all.
+	AllowedProviders *[]string `json:"allowed_providers"`
 
 	// AllowedTools The tools that the key can call at `/mcp`, by their listed name such as `github__search`. A `*` at the end stands for anything, as in `github__*`. An empty array allows none, and null allows all.
 	AllowedTools *[]string `json:"allowed_tools"`
@@ -2369,6 +2393,12 @@ type Project struct {
 	// AlertThresholds Percentages of `monthly_budget`, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null means the workspace's `alert_thresholds`.
 	AlertThresholds *AlertThresholds `json:"alert_thresholds"`
 
+	// AllowedModels The models that the project's requests can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all.
+	AllowedModels *[]string `json:"allowed_models"`
+
+	// AllowedProviders The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all.
+	AllowedProviders *[]string `json:"allowed_providers"`
+
 	// ArchivedAt When the project was archived.
 	ArchivedAt *int `json:"archived_at"`
 
@@ -2406,6 +2436,12 @@ type ProjectCreate struct {
 	// AlertThresholds Percentages of `monthly_budget`, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null means the workspace's `alert_thresholds`.
 	AlertThresholds *AlertThresholds `json:"alert_thresholds,omitempty"`
 
+	// AllowedModels The models that the project's requests can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all.
+	AllowedModels *[]string `json:"allowed_models,omitempty"`
+
+	// AllowedProviders The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all.
+	AllowedProviders *[]string `json:"allowed_providers,omitempty"`
+
 	// ID 1 to 64 letters, digits, dots, underscores and dashes, starting with a letter or digit.
 	ID ProjectID `json:"id"`
 
@@ -2441,6 +2477,12 @@ type ProjectListObject string
 type ProjectUpdate struct {
 	// AlertThresholds Percentages of `monthly_budget`, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null means the workspace's `alert_thresholds`.
 	AlertThresholds *AlertThresholds `json:"alert_thresholds,omitempty"`
+
+	// AllowedModels The models that the project's requests can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all.
+	AllowedModels *[]string `json:"allowed_models,omitempty"`
+
+	// AllowedProviders The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all.
+	AllowedProviders *[]string `json:"allowed_providers,omitempty"`
 
 	// MonthlyBudget The maximum credits per calendar month (UTC). 0 blocks all spending. Null means no limit.
 	MonthlyBudget *float64 `json:"monthly_budget,omitempty"`
@@ -2624,6 +2666,12 @@ type ScopeName = string
 
 // ScopedToken A scoped token, without its value.
 type ScopedToken struct {
+	// AllowedModels The models that the token can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all of the key.
+	AllowedModels *[]string `json:"allowed_models"`
+
+	// AllowedProviders The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all of the key.
+	AllowedProviders *[]string `json:"allowed_providers"`
+
 	// CreatedAt When the token was created.
 	CreatedAt int `json:"created_at"`
 
@@ -2656,6 +2704,12 @@ type ScopedTokenObject string
 
 // ScopedTokenCreate defines model for ScopedTokenCreate.
 type ScopedTokenCreate struct {
+	// AllowedModels The models that the token can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all of the key.
+	AllowedModels *[]string `json:"allowed_models,omitempty"`
+
+	// AllowedProviders The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all of the key.
+	AllowedProviders *[]string `json:"allowed_providers,omitempty"`
+
 	// ExpiresIn The lifetime in seconds. Default: `900`.
 	ExpiresIn *int `json:"expires_in,omitempty"`
 
@@ -2671,6 +2725,12 @@ type ScopedTokenID = string
 
 // ScopedTokenWithValue A scoped token with its value.
 type ScopedTokenWithValue struct {
+	// AllowedModels The models that the token can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all of the key.
+	AllowedModels *[]string `json:"allowed_models"`
+
+	// AllowedProviders The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all of the key.
+	AllowedProviders *[]string `json:"allowed_providers"`
+
 	// CreatedAt When the token was created.
 	CreatedAt int `json:"created_at"`
 

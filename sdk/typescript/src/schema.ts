@@ -1850,7 +1850,7 @@ export interface components {
         Error: {
             error: {
                 /** @description The stable error code. See the table of error codes. More values may be added within a type. */
-                code: "invalid_json" | "invalid_parameter" | "unknown_parameter" | "missing_parameter" | "context_length_exceeded" | "model_not_priced" | "unknown_project" | "outside_replay_window" | "authentication_error" | "insufficient_credits" | "budget_exceeded" | "insufficient_scope" | "ip_not_allowed" | "live_key_in_browser" | "scoped_token_not_allowed" | "project_not_allowed" | "invalid_signature" | "not_found" | "model_not_found" | "method_not_allowed" | "not_acceptable" | "request_timeout" | "request_too_large" | "unsupported_media_type" | "upgrade_required" | "invalid_state" | "idempotency_key_reused" | "limit_reached" | "conflict" | "rate_limit_exceeded" | "internal_error" | "upstream_error" | "upstream_timeout" | "no_provider" | "overloaded" | "storage_unavailable" | (string & {});
+                code: "invalid_json" | "invalid_parameter" | "unknown_parameter" | "missing_parameter" | "context_length_exceeded" | "model_not_priced" | "unknown_project" | "outside_replay_window" | "authentication_error" | "insufficient_credits" | "budget_exceeded" | "insufficient_scope" | "ip_not_allowed" | "live_key_in_browser" | "scoped_token_not_allowed" | "project_not_allowed" | "model_not_allowed" | "invalid_signature" | "not_found" | "model_not_found" | "method_not_allowed" | "not_acceptable" | "request_timeout" | "request_too_large" | "unsupported_media_type" | "upgrade_required" | "invalid_state" | "idempotency_key_reused" | "limit_reached" | "conflict" | "rate_limit_exceeded" | "internal_error" | "upstream_error" | "upstream_timeout" | "no_provider" | "overloaded" | "storage_unavailable" | (string & {});
                 /** @description The category of the code. */
                 type: "invalid_request_error" | "authentication_error" | "billing_error" | "permission_error" | "not_found_error" | "conflict_error" | "rate_limit_error" | "api_error" | "upstream_error" | "unavailable_error" | (string & {});
                 /** @description A message for people. Don't parse it. */
@@ -2030,6 +2030,10 @@ export interface components {
             metadata?: {
                 [key: string]: unknown;
             } | null;
+            /** @description The models that the token can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all of the key. */
+            allowed_models?: string[] | null;
+            /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all of the key. */
+            allowed_providers?: string[] | null;
         };
         /** @description A scoped token, without its value. */
         ScopedToken: {
@@ -2052,6 +2056,10 @@ export interface components {
             };
             /** @description The project that the token belongs to. */
             project: string | null;
+            /** @description The models that the token can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all of the key. */
+            allowed_models: string[] | null;
+            /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all of the key. */
+            allowed_providers: string[] | null;
             /** @description The environment of the key. */
             environment: components["schemas"]["Environment"];
             /**
@@ -2085,6 +2093,10 @@ export interface components {
             };
             /** @description The project that the token belongs to. */
             project: string | null;
+            /** @description The models that the token can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all of the key. */
+            allowed_models: string[] | null;
+            /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all of the key. */
+            allowed_providers: string[] | null;
             /** @description The environment of the key. */
             environment: components["schemas"]["Environment"];
             /**
@@ -2121,6 +2133,10 @@ export interface components {
             rate_limit?: number | null;
             /** @description The tools that the key can call at `/mcp`, by their listed name such as `github__search`. A `*` at the end stands for anything, as in `github__*`. An empty array allows none, and null allows all. */
             allowed_tools?: string[] | null;
+            /** @description The models that the key can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all. */
+            allowed_models?: string[] | null;
+            /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all. */
+            allowed_providers?: string[] | null;
             /**
              * Unix time
              * @description When the key stops working, in the future. Null means never. Default: `null`.
@@ -2153,6 +2169,10 @@ export interface components {
             rate_limit?: number | null;
             /** @description The tools that the key can call at `/mcp`, by their listed name such as `github__search`. A `*` at the end stands for anything, as in `github__*`. An empty array allows none, and null allows all. */
             allowed_tools?: string[] | null;
+            /** @description The models that the key can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all. */
+            allowed_models?: string[] | null;
+            /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all. */
+            allowed_providers?: string[] | null;
             /**
              * Unix time
              * @description When the key stops working, in the future. Null means never.
@@ -2197,6 +2217,10 @@ export interface components {
             rate_limit: number | null;
             /** @description The tools that the key can call at `/mcp`, by their listed name such as `github__search`. A `*` at the end stands for anything, as in `github__*`. An empty array allows none, and null allows all. */
             allowed_tools: string[] | null;
+            /** @description The models that the key can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all. */
+            allowed_models: string[] | null;
+            /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all. */
+            allowed_providers: string[] | null;
             /** @description `rotating` means active, with a previous secret in its grace period. More values may be added. */
             status: "active" | "rotating" | "revoked" | "expired" | (string & {});
             /**
@@ -2278,6 +2302,10 @@ export interface components {
             rate_limit: number | null;
             /** @description The tools that the key can call at `/mcp`, by their listed name such as `github__search`. A `*` at the end stands for anything, as in `github__*`. An empty array allows none, and null allows all. */
             allowed_tools: string[] | null;
+            /** @description The models that the key can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all. */
+            allowed_models: string[] | null;
+            /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all. */
+            allowed_providers: string[] | null;
             /** @description `rotating` means active, with a previous secret in its grace period. More values may be added. */
             status: "active" | "rotating" | "revoked" | "expired" | (string & {});
             /**
@@ -2349,6 +2377,10 @@ export interface components {
             monthly_budget?: number | null;
             /** @description Percentages of `monthly_budget`, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null means the workspace's `alert_thresholds`. */
             alert_thresholds?: components["schemas"]["AlertThresholds"] | null;
+            /** @description The models that the project's requests can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all. */
+            allowed_models?: string[] | null;
+            /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all. */
+            allowed_providers?: string[] | null;
         };
         ProjectUpdate: {
             /** @description A display name. At most 200 bytes, without control or bidirectional-override characters. */
@@ -2361,6 +2393,10 @@ export interface components {
             monthly_budget?: number | null;
             /** @description Percentages of `monthly_budget`, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null means the workspace's `alert_thresholds`. */
             alert_thresholds?: components["schemas"]["AlertThresholds"] | null;
+            /** @description The models that the project's requests can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all. */
+            allowed_models?: string[] | null;
+            /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all. */
+            allowed_providers?: string[] | null;
             /**
              * @description Whether requests can use the project. Default: `"active"`.
              * @enum {string}
@@ -2387,6 +2423,10 @@ export interface components {
             /** @description Percentages of `monthly_budget`, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null means the workspace's `alert_thresholds`. */
             alert_thresholds: components["schemas"]["AlertThresholds"] | null;
             forecast: components["schemas"]["Forecast"];
+            /** @description The models that the project's requests can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all. */
+            allowed_models: string[] | null;
+            /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all. */
+            allowed_providers: string[] | null;
             /** @description More values may be added. */
             status: "active" | "archived" | (string & {});
             /**
