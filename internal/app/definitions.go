@@ -184,6 +184,13 @@ func describeProvider(p config.Provider) map[string]any {
 	if p.APIKey != "" {
 		fields["api_key_hint"] = keyHint(string(p.APIKey))
 	}
+	if len(p.APIKeys) > 0 {
+		keys := make([]any, len(p.APIKeys))
+		for i, k := range p.APIKeys {
+			keys[i] = map[string]any{"api_key_hint": keyHint(string(k.APIKey)), "weight": k.Weight}
+		}
+		fields["api_keys"] = keys
+	}
 	return fields
 }
 
@@ -337,7 +344,7 @@ func keepsSecretsAtHome(before, after *operators.Stored, changes map[string]json
 	if err != nil || origin(string(old.BaseURL)) == origin(string(next.BaseURL)) {
 		return err
 	}
-	for name, has := range map[string]bool{"api_key": old.APIKey != "", "headers": len(old.Headers) > 0} {
+	for name, has := range map[string]bool{"api_key": old.APIKey != "", "api_keys": len(old.APIKeys) > 0, "headers": len(old.Headers) > 0} {
 		if _, given := changes[name]; has && !given {
 			return fault.Missing(name, "The provider has %s, which must not be sent to another server unnoticed. Send it together with the new base_url, or null to remove it.", name)
 		}
@@ -440,18 +447,26 @@ const checkKeyTimeout = 5 * time.Second
 // to the test of the provider.
 func checkKey(ctx context.Context, p *config.Provider, before *operators.Stored) error {
 	if before != nil {
-		if old, _, err := parseStored(before); err == nil && old.APIKey == p.APIKey && old.BaseURL == p.BaseURL && old.Type == p.Type {
+		if old, _, err := parseStored(before); err == nil && old.APIKey == p.APIKey && slices.Equal(old.APIKeys, p.APIKeys) && old.BaseURL == p.BaseURL && old.Type == p.Type {
 			return nil
 		}
 	}
-	if p.APIKey == "" {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, checkKeyTimeout)
 	defer cancel()
-	_, err := listModels(ctx, *p)
-	if f, ok := errors.AsType[*providers.Failure](err); ok && f.Kind == providers.KindAuth && (f.Status == http.StatusUnauthorized || f.Status == http.StatusBadRequest) {
-		return fault.Invalid("api_key", "The provider rejects this key (%d). Check api_key and base_url.", f.Status)
+	single := *p
+	single.APIKeys = nil
+	keys := map[string]config.Secret{"api_key": p.APIKey}
+	for i, k := range p.APIKeys {
+		keys[fmt.Sprintf("api_keys[%d].api_key", i)] = k.APIKey
+	}
+	for param, key := range keys {
+		if single.APIKey = key; key == "" {
+			continue
+		}
+		_, err := listModels(ctx, single)
+		if f, ok := errors.AsType[*providers.Failure](err); ok && f.Kind == providers.KindAuth && (f.Status == http.StatusUnauthorized || f.Status == http.StatusBadRequest) {
+			return fault.Invalid(param, "The provider rejects this key (%d). Check %s and base_url.", f.Status, param)
+		}
 	}
 	return nil
 }

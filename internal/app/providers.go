@@ -138,6 +138,13 @@ func Credential(p config.Provider) providers.Credential {
 	case len(p.APIKeyCommand) > 0:
 		return credentials.NewRefreshing(set, credentials.Command(p.APIKeyCommand))
 	}
+	if len(p.APIKeys) > 0 {
+		keys := make([]credentials.Key, len(p.APIKeys))
+		for i, k := range p.APIKeys {
+			keys[i] = credentials.Key{Value: string(k.APIKey), Weight: k.Weight}
+		}
+		return credentials.NewKeys(set, keys)
+	}
 	return providers.StaticKey{Key: string(p.APIKey), Set: set}
 }
 

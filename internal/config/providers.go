@@ -20,6 +20,7 @@ type Provider struct {
 	APIKeyEnv       string            `key:"api_key_env"`     // the variable that has APIKey, if any
 	APIKeyFile      string            `key:"api_key_file"`    // read again while the server runs
 	APIKeyCommand   []string          `key:"api_key_command"` // prints the key
+	APIKeys         []ProviderKey     `key:"api_keys"`        // several of one account
 	SignIn          *SignIn           `key:"sign_in"`         // to a cloud, instead of a key
 	APIVersion      string            `key:"api_version"`     // for Azure's dated API
 	Headers         map[string]Secret `key:"headers"`
@@ -33,6 +34,13 @@ type Provider struct {
 	DefaultPrice    *ModelPrice       `key:"default_price"`
 	ToolPrices      *ToolPrices       `key:"tool_prices"`
 	Models          []ProviderModel   `key:"models"` // nil means all models in the table
+}
+
+// ProviderKey is one of several keys of a provider.
+type ProviderKey struct {
+	APIKey    Secret `key:"api_key"`
+	APIKeyEnv string `key:"api_key_env"` // the variable that has APIKey, if any
+	Weight    int    `key:"weight" default:"1"`
 }
 
 // SignIn is how Turnpike signs in to a cloud. Missing fields come from the cloud's
@@ -142,7 +150,7 @@ func (p Provider) Vendor() string {
 
 // HasKey reports whether requests to the provider are authenticated with a key.
 func (p Provider) HasKey() bool {
-	return p.APIKey != "" || p.APIKeyFile != "" || len(p.APIKeyCommand) > 0 || p.SignIn != nil
+	return p.APIKey != "" || p.APIKeyFile != "" || len(p.APIKeyCommand) > 0 || len(p.APIKeys) > 0 || p.SignIn != nil
 }
 
 // HasResponses reports whether a provider gets requests in the format of the Responses API.
@@ -257,8 +265,26 @@ func (l *loader) completeProviders(env map[string]string) {
 			}
 			p.APIKey = Secret(strings.TrimSpace(value))
 		}
+		for j := range p.APIKeys {
+			l.completeKey(&p.APIKeys[j], fmt.Sprintf("providers[%d].api_keys[%d]", i, j), env)
+		}
 		p.complete()
 	}
+}
+
+// completeKey reads one of several keys from its environment variable.
+func (l *loader) completeKey(k *ProviderKey, path string, env map[string]string) {
+	if k.APIKeyEnv == "" {
+		return
+	}
+	if k.APIKey != "" {
+		l.problems = append(l.problems, Problem{Setting: path + ".api_key_env", Message: "is set next to api_key; expected one of the two", Origin: l.origin(path)})
+	}
+	value, origin, err := secretVariable(env, k.APIKeyEnv, l.readFile)
+	if err != nil {
+		l.problems = append(l.problems, Problem{Setting: path + ".api_key", Message: err.Error(), Origin: origin})
+	}
+	k.APIKey = Secret(strings.TrimSpace(value))
 }
 
 // complete sets the values that depend on others.

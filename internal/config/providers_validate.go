@@ -80,6 +80,7 @@ func (p Provider) checkKey(f *faults) {
 		f.addIf(p.APIKeyCommand[0] == "", "api_key_command", "begins with an empty word; expected a program and its arguments, such as [gcloud, auth, print-access-token]")
 	}
 	p.checkKeySources(f)
+	p.checkKeys(f)
 	p.checkSignIn(f)
 	names := slices.Collect(maps.Keys(p.Headers))
 	authorized := slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(name, "Authorization") })
@@ -94,6 +95,30 @@ func (p Provider) checkKey(f *faults) {
 		f.add("api_key_env", "names the environment variable %s, which is empty or not set", p.APIKeyEnv)
 	case !p.HasKey() && !p.Local && !authorized && p.BaseURL == vendorAddress[p.Type]:
 		f.add("api_key", "is missing; expected the provider's key, or the name of its environment variable in api_key_env")
+	}
+}
+
+// maxKeys limits the keys of a provider.
+const maxKeys = 100
+
+func (p Provider) checkKeys(f *faults) {
+	f.addIf(len(p.APIKeys) > maxKeys, "api_keys", "has %d keys; at most %d are possible", len(p.APIKeys), maxKeys)
+	for i, k := range p.APIKeys {
+		key := fmt.Sprintf("api_keys[%d]", i)
+		first := slices.IndexFunc(p.APIKeys, func(other ProviderKey) bool { return other.APIKey == k.APIKey })
+		f.addIf(k.Weight < 1 || k.Weight > 1000, key+".weight", "%d is out of range; expected 1 to 1000", k.Weight)
+		switch {
+		case k.APIKeyEnv != "" && !variableName.MatchString(k.APIKeyEnv):
+			f.add(key+".api_key_env", "is not the name of an environment variable; the key itself belongs into api_key")
+		case k.APIKey == "":
+			f.add(key+".api_key", "is missing; expected the provider's key, or the name of its environment variable in api_key_env")
+		case k.APIKey == mask:
+			f.add(key+".api_key", "is the mask of a printout; expected the key itself")
+		case !keyForm.MatchString(string(k.APIKey)):
+			f.add(key+".api_key", "has a space, a line break or a character that is not ASCII in it; expected the key alone")
+		case first < i:
+			f.add(key+".api_key", "is that of api_keys[%d] too; expected another one", first)
+		}
 	}
 }
 
@@ -132,7 +157,7 @@ func (p Provider) checkKeySources(f *faults) {
 	for _, source := range []struct {
 		name string
 		set  bool
-	}{{"api_key", p.APIKey != ""}, {"api_key_file", p.APIKeyFile != ""}, {"api_key_command", len(p.APIKeyCommand) > 0}, {"sign_in", p.SignIn != nil}} {
+	}{{"api_key", p.APIKey != ""}, {"api_key_file", p.APIKeyFile != ""}, {"api_key_command", len(p.APIKeyCommand) > 0}, {"api_keys", len(p.APIKeys) > 0}, {"sign_in", p.SignIn != nil}} {
 		f.addIf(source.set && first != "", source.name, "is set beside %s; expected one of the two", first)
 		if source.set {
 			first = source.name

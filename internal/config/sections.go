@@ -144,6 +144,10 @@ func printed(v reflect.Value) *yaml.Node {
 		p.APIKey = "" // api_key_env is printed instead
 		v = reflect.ValueOf(p)
 	}
+	if k, ok := v.Interface().(ProviderKey); ok && k.APIKeyEnv != "" {
+		k.APIKey = ""
+		v = reflect.ValueOf(k)
+	}
 	switch v.Kind() {
 	case reflect.Pointer:
 		return printed(v.Elem())

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -13,7 +14,7 @@ import (
 // storedProviderKeys are the keys of a provider that operators can also set while
 // the server runs. Keys that read the server's environment or files, or run a
 // command, are only for the file.
-var storedProviderKeys = []string{"name", "type", "base_url", "api_key", "api_version", "headers", "catalog", "local", "old_limit_field",
+var storedProviderKeys = []string{"name", "type", "base_url", "api_key", "api_keys", "api_version", "headers", "catalog", "local", "old_limit_field",
 	"no_stream_options", "responses_api", "weight", "batch_price_percent", "default_price", "tool_prices", "models"}
 
 // StoredProviderKeys returns the keys of a provider that don't belong to the file
@@ -32,6 +33,9 @@ func ParseProvider(document []byte) (Provider, error) {
 	if len(problems) == 0 {
 		p.complete()
 		f := &faults{}
+		for i, k := range p.APIKeys {
+			f.addIf(k.APIKeyEnv != "", fmt.Sprintf("api_keys[%d].api_key_env", i), "belongs into the configuration file")
+		}
 		p.check(f)
 		problems = f.all
 	}

@@ -107,11 +107,11 @@ func editProviderPage(_ *request, d *operators.Definition) (*view, error) {
 	return &view{template: "server_provider_edit", title: "Change provider", wide: true, data: form}, nil
 }
 
-// otherFields returns the fields of a provider without an input. Headers are secrets, which are never shown.
+// otherFields returns the fields of a provider without an input, and without secrets.
 func otherFields(d *operators.Definition) map[string]any {
 	more := maps.Clone(d.Fields)
 	maps.DeleteFunc(more, func(name string, _ any) bool {
-		return name == "api_key_hint" || name == "headers" || slices.Contains(formProviderFields, name)
+		return name == "api_key_hint" || name == "api_keys" || name == "headers" || slices.Contains(formProviderFields, name)
 	})
 	return more
 }

@@ -196,3 +196,32 @@ func TestConfigurationWinsOverStoredProviders(t *testing.T) {
 	a.send(t, "DELETE", "providers/stored", nil).Want(t, 200, "") // the stored one
 	a.send(t, "GET", "providers/stored", nil).Want(t, 200, "")
 }
+
+func TestRequestsMoveFromARejectedKeyToAnother(t *testing.T) {
+	t.Parallel()
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
+		up := upstreams.NewOpenAI(t, "") // accepts every key
+		a, c := newAdmin(t, s), newClient(t, s, accounts.Live)
+		p := storedProvider(up)
+		delete(p, "api_key")
+		p["api_keys"] = []any{map[string]any{"api_key": providerKey, "weight": 1000}, map[string]any{"api_key": "sk-second-4f1c4b1ff3b84c2a9d07"}}
+		created := a.send(t, "POST", "providers", p).Want(t, 200, "")
+		if strings.Contains(string(created.Body), "sk-") || created.At("api_keys.0.weight") != 1000.0 {
+			t.Errorf("got %s", created.Body)
+		}
+		before := len(up.Requests())
+		up.Queue(upstreams.OpenAIReply{Status: 429, Message: "Rate limit reached."})
+		c.chat(t, body("stored-small", "Hi.", nil)).Want(t, 200, "")
+		got := up.Requests()[before:]
+		if len(got) != 2 || got[0].Header.Get("Authorization") == got[1].Header.Get("Authorization") {
+			t.Errorf("got %d requests, want a second one with another key", len(got))
+		}
+		p["name"], p["api_key"] = "both", providerKey
+		if r := a.send(t, "POST", "providers", p).Want(t, 400, "invalid_parameter"); r.Text("error.param") != "api_keys" {
+			t.Errorf("api_key and api_keys: got %s", r.Body)
+		}
+		p["api_keys"] = []any{map[string]any{"api_key_env": "PATH"}}
+		delete(p, "api_key")
+		a.send(t, "POST", "providers", p).Want(t, 400, "invalid_parameter")
+	})
+}
