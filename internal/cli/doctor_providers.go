@@ -134,6 +134,9 @@ func probe(ctx context.Context, p config.Provider) (state string, err error) {
 	if err := app.Credential(p).Authenticate(req, nil); err != nil {
 		return "", fmt.Errorf("no key: %w", err)
 	}
+	if p.SignIn != nil { // clouds list their models elsewhere
+		return "it signs in with " + p.SignIn.With, nil
+	}
 	// A redirect could send the key to another server.
 	client := &http.Client{Transport: safehttp.WithoutUpgrades(nil), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req)

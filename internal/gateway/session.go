@@ -151,7 +151,7 @@ func (p *prompt) writeTo(h hash.Hash) {
 // cacheMark is where clients ask for the cache. They move it with every turn, so it isn't hashed.
 const cacheMark = "cache_control"
 
-// writeValue hashes the texts of a value, whatever its white space.
+// writeValue hashes the texts of a value without its white space.
 func (p *prompt) writeValue(h hash.Hash, value jsontext.Value) {
 	if len(value) == 0 {
 		return
