@@ -86,10 +86,10 @@ func TestUsageCountsRequests(t *testing.T) {
 
 		a := b.get(t, b.in(accounts.Test, "usage?group=key&bucket=day"))
 		rows := b.get(t, a.link(t, "Download as CSV")).table(t)
-		if len(rows) != 3 || strings.Join(rows[0], ",") != "start,key_id,key_name,requests,errors,input_tokens,output_tokens,credits,simulated_credits" {
+		if len(rows) != 3 || strings.Join(rows[0], ",") != "start,key_id,key_name,requests,errors,input_tokens,output_tokens,cached_tokens,credits,simulated_credits" {
 			t.Fatalf("the file is %q", rows)
 		}
-		if first := rows[1]; first[0] != s.Clock.Now().UTC().Format("2006-01-02")+"T00:00:00Z" || first[1] != keyID || first[2] != "web <shop>" || first[3] != "2" || first[7] != "0" || first[8] == "0" {
+		if first := rows[1]; first[0] != s.Clock.Now().UTC().Format("2006-01-02")+"T00:00:00Z" || first[1] != keyID || first[2] != "web <shop>" || first[3] != "2" || first[7] != "0" || first[8] != "0" || first[9] == "0" {
 			t.Errorf("the first row is %q", first)
 		}
 		if rows[2][2] != "'=backend" {
