@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -55,6 +56,25 @@ func ancestorsOf(ctx context.Context, q db.Querier, k *Key) ([]*Key, error) {
 			UNION ALL
 			SELECT keys.parent_key_id, line.distance + 1 FROM line JOIN keys ON keys.id = line.id WHERE keys.parent_key_id IS NOT NULL)
 		SELECT `+keyColumns+" FROM line JOIN keys k ON k.id = line.id ORDER BY line.distance", k.ParentID)
+}
+
+// CreatorsOf returns who is responsible for what a key creates: the key, its ancestors, and the people who created
+// them.
+func CreatorsOf(ctx context.Context, q db.Querier, keyID string) ([]string, error) {
+	line, err := ancestorsOf(ctx, q, &Key{ParentID: keyID})
+	if err != nil {
+		return nil, fmt.Errorf("read the creators of a key: %w", err)
+	}
+	var out []string
+	for _, k := range line {
+		out = append(out, k.ID, k.CreatedBy)
+	}
+	return out, nil
+}
+
+// DescendsFrom reports whether the principal is one of the keys, or was created by one.
+func (p *Principal) DescendsFrom(keys []string) bool {
+	return slices.Contains(keys, p.ID()) || p.KeyID != "" && slices.ContainsFunc(keys, p.dependsOn)
 }
 
 // inherit restricts the principal to what its ancestors allow. It returns when the key or the first of

@@ -143,7 +143,7 @@ func (s *Service) callTool(ctx context.Context, x execution, c *admittedCall) {
 	call := func() (tools.Output, error) {
 		if x.mode == accounts.ToolsSimulated {
 			c.Simulated = true
-			return tools.Simulate(c.Tool, c.Arguments, x.result)
+			return tools.Simulate(c.Tool, c.effectiveArguments(), x.result)
 		}
 		return s.runTool(ctx, x, c, t)
 	}
@@ -177,7 +177,7 @@ func (s *Service) callTool(ctx context.Context, x execution, c *admittedCall) {
 func (s *Service) runTool(ctx context.Context, x execution, c *admittedCall, t tools.Tool) (tools.Output, error) {
 	r := x.run
 	run := func(secrets tools.Secrets) (tools.Output, error) {
-		return s.tools.Counted(c.requests).Run(ctx, tools.Invocation{Tool: t, Spec: r.Specs[t.Spec], Secrets: secrets, Arguments: []byte(c.Arguments),
+		return s.tools.Counted(c.requests).Run(ctx, tools.Invocation{Tool: t, Spec: r.Specs[t.Spec], Secrets: secrets, Arguments: []byte(c.effectiveArguments()),
 			IdempotencyKey: r.ID + ":" + c.ID})
 	}
 	server, registered := r.servers[t.Spec]

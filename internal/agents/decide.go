@@ -2,12 +2,17 @@ package agents
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"turnpike/internal/access"
+	"turnpike/internal/accounts"
 	"turnpike/internal/agents/tools"
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
@@ -17,10 +22,14 @@ import (
 
 // Decision is a person's decision about a call.
 type Decision struct {
-	Decision string `json:"decision"`
-	Reason   string `json:"reason"`
-	// Hash is the hash of the arguments that the person saw. Empty matches any.
-	Hash string `json:"arguments_hash"`
+	Decision Verdict `json:"decision"`
+	Reason   string  `json:"reason,omitzero"`
+	// Hash is the hash of the arguments that the person saw. Empty matches any, except for an edit.
+	Hash string `json:"arguments_hash,omitzero"`
+	// Arguments are the new arguments of an edit: a JSON object, or a string with one.
+	Arguments jsontext.Value `json:"arguments,omitzero"`
+	// Response is the answer of respond, which the model gets instead of the tool's output.
+	Response string `json:"response,omitzero"`
 }
 
 const maxReason = 2000
@@ -31,21 +40,62 @@ const approvalDecided = "approval.decided"
 type DecideParams struct {
 	Principal  *access.Principal
 	Actor      audit.Actor
+	Role       accounts.Role // of a person; empty for a key
 	RunID      string
 	ApprovalID string
 	Decision   Decision
 }
 
-// Decide approves or denies a call. The run continues once all of its calls are
-// decided.
-func (s *Service) Decide(ctx context.Context, tx *db.Tx, in DecideParams) (*Run, []*Call, error) {
-	d := in.Decision
-	if d.Decision != Approve && d.Decision != Deny {
-		return nil, nil, fault.Invalid("decision", "decision must be approve or deny.")
+// check validates a decision without the call, and brings edited arguments into one form.
+func (d *Decision) check() error {
+	if !slices.Contains(Verdicts, d.Decision) {
+		return fault.Invalid("decision", "decision must be approve, deny, edit or respond.")
 	}
 	if utf8.RuneCountInString(d.Reason) > maxReason {
-		return nil, nil, fault.Invalid("reason", "reason must have at most %d characters.", maxReason)
+		return fault.Invalid("reason", "reason must have at most %d characters.", maxReason)
 	}
+	d.Reason, d.Response = db.Storable(d.Reason), db.Storable(d.Response)
+	switch {
+	case d.Decision != Respond && d.Response != "":
+		return fault.Invalid("response", "response is only for the decision respond.")
+	case d.Decision == Respond && d.Response == "":
+		return fault.Missing("response", "response is required. It is the answer that the model gets instead of the tool's output.")
+	case len(d.Response) > maxOutput:
+		return fault.Invalid("response", "response must have at most %d bytes.", maxOutput)
+	case d.Decision != Edit && len(d.Arguments) > 0:
+		return fault.Invalid("arguments", "arguments are only for the decision edit.")
+	case d.Decision != Edit:
+		return nil
+	case d.Hash == "":
+		return fault.Missing("arguments_hash", "arguments_hash is required for an edit. Send the hash of the arguments that you saw.")
+	case len(d.Arguments) > maxOutput:
+		return fault.Invalid("arguments", "arguments must have at most %d bytes.", maxOutput)
+	}
+	if d.Arguments.Kind() == jsontext.KindString {
+		text, err := jsontext.AppendUnquote(nil, d.Arguments)
+		if err != nil {
+			return fault.Invalid("arguments", "arguments must be a JSON object.")
+		}
+		d.Arguments = text
+	}
+	if err := d.Arguments.Compact(); err != nil || d.Arguments.Kind() != jsontext.KindBeginObject {
+		return fault.Invalid("arguments", "arguments must be a JSON object.")
+	}
+	d.Arguments = jsontext.Value(db.Storable(string(d.Arguments)))
+	return nil
+}
+
+// repeats reports whether the call already has this decision.
+func (d *Decision) repeats(c *Call) bool {
+	return c.Decision == d.Decision && (d.Decision != Edit || c.Edited == string(d.Arguments)) && (d.Decision != Respond || c.Output == d.Response)
+}
+
+// Decide decides about a call. The run continues once all of its calls are decided.
+func (s *Service) Decide(ctx context.Context, tx *db.Tx, in DecideParams) (*Run, []*Call, error) {
+	if err := in.Decision.check(); err != nil {
+		return nil, nil, err
+	}
+	d := in.Decision
 	r, calls, err := s.lockRun(ctx, tx, in.Principal, in.RunID)
 	if err != nil {
 		return nil, nil, err
@@ -59,7 +109,7 @@ func (s *Service) Decide(ctx context.Context, tx *db.Tx, in DecideParams) (*Run,
 	switch {
 	case d.Hash != "" && d.Hash != c.Hash:
 		return nil, nil, argumentsDiffer()
-	case c.Decision == d.Decision:
+	case d.repeats(c), c.Decision == "" && d.Decision == Approve && slices.Contains(c.ApprovedBy, in.Actor.Name):
 		return r, calls, nil // repeated
 	case c.Decision != "":
 		return nil, nil, alreadyDecided(c.Decision)
@@ -68,25 +118,21 @@ func (s *Service) Decide(ctx context.Context, tx *db.Tx, in DecideParams) (*Run,
 	case c.ExpiresAt != nil && !now.Before(*c.ExpiresAt):
 		return nil, nil, fault.New(fault.InvalidState, "The approval has expired.")
 	}
+	rules := r.rulesFor(c)
+	if err := s.mayDecide(ctx, tx, r, rules, in); err != nil {
+		return nil, nil, err
+	}
 	o := newOutcome(r)
 	o.calls = callsOfStep(calls, r.StepsUsed)
-	d.Reason = db.Storable(d.Reason)
-	c.Decision, c.DecidedBy, c.DecidedAt, c.Reason = d.Decision, in.Actor.Name, &now, d.Reason
-	switch {
-	case d.Decision == Deny:
-		c.Status, c.IsError, c.FinishedAt = callDenied, true, &now
-		c.Output = "A person denied this call."
-		if d.Reason != "" {
-			c.Output += " The reason: " + d.Reason
-		}
-	case c.Kind == tools.Function:
-		c.awaitOutput(r, now)
-	default:
-		c.Status = callReady
+	if err := o.decide(c, rules, in, now); err != nil {
+		return nil, nil, err
 	}
-	o.logEvent(approvalDecided, map[string]any{"approval_id": c.ApprovalID, "call_id": c.ID, "decision": d.Decision, "decided_by": in.Actor.Name, "reason": d.Reason})
+	detail := map[string]any{"approval": c.ApprovalID, "tool": c.Tool, "arguments_hash": c.Hash}
+	if c.Edited != "" {
+		detail["edited_arguments_hash"] = hashOf(c.Edited)
+	}
 	if err := in.Actor.Log(ctx, tx, audit.Action{ID: ids.New(ids.AdminAction), Tenant: r.Tenant, Project: r.Project,
-		Action: "agent.run." + d.Decision, Target: r.ID}, map[string]any{"approval": c.ApprovalID, "tool": c.Tool, "arguments_hash": c.Hash}, now); err != nil {
+		Action: "agent.run." + string(d.Decision), Target: r.ID}, detail, now); err != nil {
 		return nil, nil, err
 	}
 	if err := o.resume(now); err != nil {
@@ -95,13 +141,172 @@ func (s *Service) Decide(ctx context.Context, tx *db.Tx, in DecideParams) (*Run,
 	return o.run, calls, s.apply(ctx, tx, o)
 }
 
+// decide applies a decision to a call, or records the first of two approvals.
+func (o *outcome) decide(c *Call, rules *tools.ApprovalRules, in DecideParams, now time.Time) error {
+	d := in.Decision
+	if rules.Approvers > 1 && d.Decision == Approve {
+		if c.ApprovedBy = append(c.ApprovedBy, in.Actor.Name); int64(len(c.ApprovedBy)) < rules.Approvers {
+			o.logEvent("approval.approved", map[string]any{"approval_id": c.ApprovalID, "call_id": c.ID, "approved_by": in.Actor.Name, "approvals": len(c.ApprovedBy), "approvers": rules.Approvers})
+			return nil
+		}
+	}
+	entry := map[string]any{"approval_id": c.ApprovalID, "call_id": c.ID, "decision": d.Decision, "decided_by": in.Actor.Name, "reason": d.Reason}
+	c.Decision, c.DecidedBy, c.DecidedAt, c.Reason = d.Decision, in.Actor.Name, &now, d.Reason
+	switch d.Decision {
+	case Deny:
+		if err := c.decided(callDenied); err != nil {
+			return err
+		}
+		c.IsError, c.FinishedAt = true, &now
+		c.Output = "A person denied this call."
+		if d.Reason != "" {
+			c.Output += " The reason: " + d.Reason
+		}
+	case Respond:
+		if err := c.decided(callCompleted); err != nil {
+			return err
+		}
+		c.finish(d.Response, false, now)
+	case Edit:
+		t, found := toolOf(o.run, c.Tool)
+		if !found {
+			return fault.New(fault.InvalidState, "The tool %s no longer exists. Deny the call.", c.Tool)
+		}
+		if err := tools.CheckArguments(t, json.RawMessage(d.Arguments)); err != nil {
+			return fault.Invalid("arguments", "%s.", capitalized(err.Error()))
+		}
+		c.Edited, entry["arguments"], entry["edited_arguments"] = string(d.Arguments), c.Arguments, string(d.Arguments)
+	}
+	if d.Decision == Approve || d.Decision == Edit {
+		next := callReady
+		if c.Kind == tools.Function {
+			next = callAwaitingOutput
+		}
+		if err := c.decided(next); err != nil {
+			return err
+		}
+		if next == callAwaitingOutput {
+			c.awaitOutput(o.run, now)
+		}
+	}
+	o.logEvent(approvalDecided, entry)
+	if d.Decision == Respond {
+		o.logCallCompleted(c)
+	}
+	return nil
+}
+
+func capitalized(s string) string { return strings.ToUpper(s[:1]) + strings.TrimSuffix(s[1:], ".") }
+
+// mayDecide checks the approval rules of the tool.
+func (s *Service) mayDecide(ctx context.Context, tx *db.Tx, r *Run, rules *tools.ApprovalRules, in DecideParams) error {
+	if len(rules.Roles) > 0 && !slices.Contains(rules.Roles, in.Role) {
+		return fault.New(fault.InsufficientScope, "Only members with these roles may decide about calls of this tool, in the dashboard: %s.", joinRoles(rules.Roles))
+	}
+	if rules.Approvers > 1 && (in.Decision.Decision == Edit || in.Decision.Decision == Respond) {
+		return fault.Invalid("decision", "Calls of this tool need two approvers, so they can only be approved or denied.")
+	}
+	if !rules.ExcludeCreator {
+		return nil
+	}
+	creators, err := access.CreatorsOf(ctx, tx, r.KeyID)
+	if err != nil {
+		return err
+	}
+	if in.Principal.DescendsFrom(creators) {
+		return fault.New(fault.InsufficientScope, "The creator of the run may not decide about calls of this tool. Ask someone else.")
+	}
+	return nil
+}
+
+func joinRoles(roles []accounts.Role) string {
+	names := make([]string, len(roles))
+	for i, r := range roles {
+		names[i] = string(r)
+	}
+	return strings.Join(names, ", ")
+}
+
+// checkApprovers rejects a run with approval rules that no one can satisfy.
+func checkApprovers(ctx context.Context, tx *db.Tx, d *Draft) error {
+	var people []*accounts.User
+	var creators []string
+	for i, spec := range d.Run.Specs {
+		rules := spec.Rules
+		if len(rules.Roles) == 0 {
+			continue // keys can decide, too
+		}
+		if people == nil {
+			var err error
+			if people, err = accounts.ListUsers(ctx, tx, d.Run.WorkspaceID); err != nil {
+				return err
+			}
+			if creators, err = access.CreatorsOf(ctx, tx, d.Run.KeyID); err != nil {
+				return err
+			}
+		}
+		param := fmt.Sprintf("tools[%d].approval_rules", i)
+		var able, others int64
+		for _, p := range people {
+			if !slices.Contains(rules.Roles, p.Role) || !access.RoleGrant(p.Role, d.Run.Environment).Allows(access.AgentRunsApprove) {
+				continue
+			}
+			able++
+			if !slices.Contains(creators, p.ID) {
+				others++
+			}
+		}
+		switch need := max(1, rules.Approvers); {
+		case able == 0:
+			return fault.Invalid(param+".roles", "%s.roles names no role of a member who may approve calls. Members of this workspace must be able to decide.", param)
+		case able < need:
+			return fault.Invalid(param+".approvers", "%s.approvers needs %d members with these roles, and the workspace has %d.", param, need, able)
+		case rules.ExcludeCreator && others < need:
+			return fault.Invalid(param+".exclude_creator", "%s.exclude_creator leaves %d members who may decide, and %d are needed.", param, others, need)
+		}
+	}
+	return nil
+}
+
+// expireApprovals ends the wait for decisions that are overdue. The run fails, unless the tools of all overdue calls
+// report that to the model.
+func (s *Service) expireApprovals(ctx context.Context, o *outcome, now time.Time) error {
+	calls, err := s.Calls(ctx, s.DB, o.run.ID, o.run.StepsUsed, o.run.StepsUsed)
+	if err != nil {
+		return err
+	}
+	o.calls = calls
+	for _, c := range calls {
+		if c.Status != callAwaitingApproval || c.ExpiresAt == nil || now.Before(*c.ExpiresAt) {
+			continue
+		}
+		if o.run.rulesFor(c).OnExpiry != tools.ExpiryReports {
+			o.calls = nil
+			return o.end(Failed, runError("approval_expired", "No one decided about the tool call in time."), now)
+		}
+		if err := c.decided(callCompleted); err != nil {
+			return err
+		}
+		c.finish("The call was not made: no one decided about it in time.", true, now)
+		o.logEvent("approval.expired", map[string]any{"approval_id": c.ApprovalID, "call_id": c.ID})
+		o.logCallCompleted(c)
+	}
+	return o.resume(now)
+}
+
+// PendingApproval reports whether an approval of a run waits for a decision.
+func PendingApproval(ctx context.Context, q db.Querier, runID, approvalID string) (bool, error) {
+	return db.Value[bool](q.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM agent_calls c JOIN agent_runs r ON r.id = c.run_id
+		WHERE c.run_id = $1 AND c.approval_id = $2 AND c.status = $3 AND r.status = $4)`, runID, approvalID, string(callAwaitingApproval), string(AwaitingApproval)))
+}
+
 // checkReplacedApproval handles a decision about an approval that another one
 // replaced after a crash. The run's log has the first decision.
 func checkReplacedApproval(ctx context.Context, tx *db.Tx, r *Run, calls []*Call, in DecideParams) error {
 	type decision struct {
-		Approval string `json:"approval_id"`
-		Call     string `json:"call_id"`
-		Decision string `json:"decision"`
+		Approval string  `json:"approval_id"`
+		Call     string  `json:"call_id"`
+		Decision Verdict `json:"decision"`
 	}
 	list, err := db.List(ctx, tx, db.Value[decision], "SELECT data FROM agent_events WHERE run_id = $1 AND type = $2", r.ID, approvalDecided)
 	if err != nil {
@@ -126,7 +331,7 @@ func argumentsDiffer() error {
 	return fault.Param(fault.InvalidState, "arguments_hash", "arguments_hash does not match the arguments of the call.")
 }
 
-func alreadyDecided(decision string) error {
+func alreadyDecided(decision Verdict) error {
 	return fault.New(fault.InvalidState, "The call already has a decision: %s.", decision)
 }
 

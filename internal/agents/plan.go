@@ -54,7 +54,7 @@ func (s *Service) planCall(r *Run, position int, requested toolRequest, now time
 		return c
 	}
 	switch {
-	case t.NeedsApproval:
+	case t.NeedsApproval && r.rulesOf(t).Apply(json.RawMessage(requested.arguments)):
 		c.requestApproval(r, "", now)
 	case t.Kind == tools.Function:
 		c.awaitOutput(r, now)
@@ -68,13 +68,30 @@ func (s *Service) planCall(r *Run, position int, requested toolRequest, now time
 func (c *Call) requestApproval(r *Run, note string, now time.Time) {
 	expires := now.Add(time.Duration(r.Config.ApprovalSeconds) * time.Second)
 	c.Status, c.ApprovalID, c.ExpiresAt, c.Note = callAwaitingApproval, ids.New(ids.Approval), &expires, note
-	c.Decision, c.DecidedBy, c.DecidedAt, c.Reason = "", "", nil, ""
+	c.Decision, c.DecidedBy, c.DecidedAt, c.Reason, c.ApprovedBy = "", "", nil, "", nil
 }
 
 // awaitOutput makes the call wait for the client, which executes the tool.
 func (c *Call) awaitOutput(r *Run, now time.Time) {
 	expires := now.Add(time.Duration(r.Config.ToolOutputSeconds) * time.Second)
 	c.Status, c.ExpiresAt = callAwaitingOutput, &expires
+}
+
+// rulesOf returns the approval rules of a tool.
+func (r *Run) rulesOf(t tools.Tool) *tools.ApprovalRules {
+	if t.Spec < 0 || t.Spec >= len(r.Specs) {
+		return &tools.ApprovalRules{}
+	}
+	return &r.Specs[t.Spec].Rules
+}
+
+// rulesFor returns the approval rules of a call. A tool that no longer exists has the defaults.
+func (r *Run) rulesFor(c *Call) *tools.ApprovalRules {
+	t, found := toolOf(r, c.Tool)
+	if !found {
+		return &tools.ApprovalRules{}
+	}
+	return r.rulesOf(t)
 }
 
 func toolOf(r *Run, name string) (tools.Tool, bool) {

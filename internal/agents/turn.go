@@ -63,7 +63,7 @@ func (s *Service) runTurn(ctx context.Context, r *Run) (*outcome, error) {
 	case Cancelling:
 		return s.endInFlight(ctx, o, Cancelled, errCancelled)
 	case AwaitingApproval:
-		return o, o.end(Failed, runError("approval_expired", "No one decided about the tool call in time."), now)
+		return o, s.expireApprovals(ctx, o, now)
 	case RequiresAction:
 		return o, o.end(Failed, runError("tool_output_timeout", "The outputs of the tool calls were not submitted in time."), now)
 	}

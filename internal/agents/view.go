@@ -37,8 +37,9 @@ func requiredActions(r *Run, calls []*Call) []events.RequiredAction {
 		switch {
 		case c.Status == callAwaitingApproval:
 			a.Type, a.ID, a.ArgumentsHash, a.Note = "approval", c.ApprovalID, c.Hash, c.Note
+			a.Roles = r.rulesFor(c).Roles
 		case c.Status == callAwaitingOutput && c.Kind == tools.Function:
-			a.Type = "function_call"
+			a.Type, a.Arguments = "function_call", c.effectiveArguments()
 		default:
 			continue
 		}

@@ -152,14 +152,17 @@ type approvalObject struct {
 	Reason    *string `json:"reason"`
 	Note      *string `json:"note"`
 	ExpiresAt *int64  `json:"expires_at"`
+
+	EditedArguments *string  `json:"edited_arguments"`
+	ApprovedBy      []string `json:"approved_by"`
 }
 
 func newToolCallObject(k *agents.Call) *toolCallObject {
 	o := &toolCallObject{ID: k.ID, Tool: k.Tool, Type: string(k.Kind), Arguments: k.Arguments, Hash: k.Hash, Status: string(k.Status), Output: orNil(k.Output),
 		IsError: k.IsError, Simulated: k.Simulated, Credits: k.Credits, StartedAt: unix(k.StartedAt), FinishedAt: unix(k.FinishedAt)}
 	if k.ApprovalID != "" {
-		o.Approval = &approvalObject{ID: k.ApprovalID, Decision: orNil(k.Decision), DecidedBy: orNil(k.DecidedBy), DecidedAt: unix(k.DecidedAt),
-			Reason: orNil(k.Reason), Note: orNil(k.Note), ExpiresAt: unix(k.ExpiresAt)}
+		o.Approval = &approvalObject{ID: k.ApprovalID, Decision: orNil(string(k.Decision)), DecidedBy: orNil(k.DecidedBy), DecidedAt: unix(k.DecidedAt),
+			Reason: orNil(k.Reason), Note: orNil(k.Note), ExpiresAt: unix(k.ExpiresAt), EditedArguments: orNil(k.Edited), ApprovedBy: append([]string{}, k.ApprovedBy...)}
 	}
 	return o
 }

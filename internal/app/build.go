@@ -181,7 +181,7 @@ func (i *instance) buildWebhooks(ctx context.Context) error {
 	c := i.cfg.Webhooks
 	guard := safehttp.New(safehttp.Policy{AllowCIDRs: c.AllowCIDRs, AllowHTTP: c.AllowHTTP})
 	i.notifications = notifications.New(notifications.Options{DB: i.store.DB, Ring: i.store.Ring, Guard: guard, Outbox: i.outbox, Node: i.node.ID,
-		PublicURL: i.URL(), Version: i.version, Now: i.now})
+		PublicURL: i.URL(), Version: i.version, Pending: i.pendingApproval, Now: i.now})
 	i.hooks = webhooks.New(webhooks.Options{DB: i.store.DB, Group: i.group, Ring: i.store.Ring, Publisher: i.events, Outbox: i.outbox, Node: i.node.ID,
 		Guard: guard, Notify: i.notifications.Notify,
 		Schedule: c.RetrySchedule, Timeout: c.Timeout, PerEndpoint: c.PerEndpoint, Slots: c.Concurrency,
@@ -189,6 +189,14 @@ func (i *instance) buildWebhooks(ctx context.Context) error {
 	i.tunnels = tunnel.NewHub(i.store.DB, i.hooks)
 	i.hooks.AddSender(webhooks.Tunnel, i.tunnels)
 	return i.disconnectEvicted(ctx)
+}
+
+// pendingApproval reports whether an approval of a run, or of an MCP client's call, still waits for a decision.
+func (i *instance) pendingApproval(ctx context.Context, tx *db.Tx, runID, approvalID string) (bool, error) {
+	if runID == "" {
+		return i.toolServers.PendingApproval(ctx, tx, approvalID)
+	}
+	return agents.PendingApproval(ctx, tx, runID, approvalID)
 }
 
 // buildEngines creates the gateway, and the jobs and agent runs that call models through it.
@@ -215,7 +223,7 @@ func (i *instance) buildEngines(ctx context.Context) (err error) {
 
 	c := i.cfg.Agents
 	guard := safehttp.New(safehttp.Policy{AllowCIDRs: c.AllowCIDRs, AllowHTTP: c.AllowHTTP})
-	i.toolServers = toolservers.New(toolservers.Options{DB: d, Ring: ring, Guard: guard, Version: i.version, Now: i.now,
+	i.toolServers = toolservers.New(toolservers.Options{DB: d, Ring: ring, Notifications: i.notifications, Guard: guard, Version: i.version, Now: i.now,
 		Requests:  func() *tools.RequestLimits { return i.settings.Load().agents.Requests },
 		TestTools: func() accounts.ToolMode { return i.settings.Load().agents.TestTools }})
 	i.agents = agents.New(agents.Options{DB: d, Ring: ring, Gateway: i.gateway, Log: i.log, Publisher: i.events, Servers: i.toolServers, Node: i.node.ID, Guard: guard,

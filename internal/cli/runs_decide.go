@@ -12,7 +12,7 @@ import (
 	"turnpike/internal/ids"
 )
 
-var decisionHelp = map[string]struct{ short, long, example string }{
+var decisionHelp = map[agents.Verdict]struct{ short, long, example string }{
 	agents.Approve: {"Approve a tool call of a run",
 		`Approves a tool call that a run waits for, with exactly the arguments that are
 shown. The approval ID is optional if only one is pending.`,
@@ -26,10 +26,10 @@ pending.`,
   turnpike runs deny run_01h455vb4pex5vsknk084sn02q appr_01h455vb4pex5vsknk084sn02q --yes`},
 }
 
-func (e *env) runsDecide(decision string) *cobra.Command {
+func (e *env) runsDecide(decision agents.Verdict) *cobra.Command {
 	help := decisionHelp[decision]
 	cmd := &cobra.Command{
-		Use:   decision + " RUN_ID [APPROVAL_ID]",
+		Use:   string(decision) + " RUN_ID [APPROVAL_ID]",
 		Short: help.short,
 		Long: help.long + `
 
@@ -70,7 +70,7 @@ pass the approval ID and --yes to decide without seeing it.`,
 		if err := e.render(out, a, "approval"); err != nil {
 			return err
 		}
-		if isTerminal(e.in) && !*yes && !e.confirmed(ctx, decision+" this call? [y/N] ") {
+		if isTerminal(e.in) && !*yes && !e.confirmed(ctx, string(decision)+" this call? [y/N] ") {
 			return errors.New("nothing was decided")
 		}
 		return e.decide(ctx, c, path+"/approvals/"+a.str("id"), agents.Decision{Decision: decision, Reason: *reason, Hash: a.str("arguments_hash")})

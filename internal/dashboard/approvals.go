@@ -70,7 +70,7 @@ func approvalsPage(req *request) (*view, error) {
 
 // decideToolCall approves or denies a call of an MCP client with the arguments that the person saw.
 func decideToolCall(req *request) (*view, error) {
-	decision := req.form("decision")
+	decision := agents.Verdict(req.form("decision"))
 	if decision != agents.Approve && decision != agents.Deny {
 		return nil, fault.Invalid("decision", "Approve or deny the call.")
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"turnpike/internal/agents"
 	"turnpike/internal/agents/tools"
 	"turnpike/internal/audit"
@@ -301,7 +303,7 @@ func (req *request) stepNumber(name string) (int64, bool) {
 }
 
 // decisionVerbs are the past participles of decisions.
-var decisionVerbs = map[string]string{agents.Approve: "approved", agents.Deny: "denied"}
+var decisionVerbs = map[agents.Verdict]string{agents.Approve: "approved", agents.Deny: "denied", agents.Edit: "approved with other arguments", agents.Respond: "answered"}
 
 // decideRun approves or denies a call with the arguments that the person saw.
 func decideRun(req *request) (*view, error) {
@@ -309,12 +311,18 @@ func decideRun(req *request) (*view, error) {
 	if !ids.Valid(ids.Approval, approval) {
 		return nil, fault.NoSuch("approval", web.Sanitize(approval, 64))
 	}
-	d := agents.Decision{Decision: req.form("decision"), Reason: req.form("reason"), Hash: req.form("arguments_hash")}
+	d := agents.Decision{Decision: agents.Verdict(req.form("decision")), Reason: req.form("reason"), Hash: req.form("arguments_hash")}
+	switch d.Decision {
+	case agents.Edit:
+		d.Arguments = jsontext.Value(req.form("arguments"))
+	case agents.Respond:
+		d.Response = req.form("response")
+	}
 	if d.Hash == "" {
 		return nil, fault.Missing("arguments_hash", "The form has no arguments hash. Reload the page.")
 	}
 	return req.save(req.to("runs/"+req.id()), "The call is "+decisionVerbs[d.Decision]+".", func(tx *db.Tx) error {
-		_, _, err := req.s.Agents.Decide(req.Context(), tx, agents.DecideParams{Principal: req.principal, Actor: req.actor(), RunID: req.id(), ApprovalID: approval, Decision: d})
+		_, _, err := req.s.Agents.Decide(req.Context(), tx, agents.DecideParams{Principal: req.principal, Actor: req.actor(), Role: req.role, RunID: req.id(), ApprovalID: approval, Decision: d})
 		return err
 	})
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/credits"
 )
 
@@ -197,6 +198,8 @@ type RequiredAction struct {
 	ArgumentsHash string `json:"arguments_hash,omitzero"`
 	Note          string `json:"note,omitzero"` // the reason, unless the tool requires approval
 	ExpiresAt     int64  `json:"expires_at"`
+
+	Roles []accounts.Role `json:"roles,omitzero"` // that may decide, if the tool limits them
 }
 
 // AgentResult is the result of a run. A truncated one reached the token limit.

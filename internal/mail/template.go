@@ -135,6 +135,20 @@ type CreditsLow struct {
 
 func (CreditsLow) kind() string { return "credits_low" }
 
+// ApprovalRequested asks for a decision about tool calls.
+type ApprovalRequested struct {
+	Workspace   string // its name
+	Environment string
+	By          string   // the run or the MCP server
+	Tools       string   // their names
+	Calls       []string // each with its arguments
+	Reminder    bool
+	ExpiresAt   time.Time
+	Page        string // in the dashboard
+}
+
+func (ApprovalRequested) kind() string { return "approval_requested" }
+
 // Test is a test email.
 type Test struct {
 	Workspace string // its name
@@ -185,7 +199,7 @@ func oneLineEach(data Data) any {
 		case []string:
 			lines := make([]string, len(v))
 			for i, s := range v {
-				lines[i] = oneLine(s, maxText)
+				lines[i] = oneLine(s, maxText+maxSubject)
 			}
 			f.Set(reflect.ValueOf(lines))
 		}

@@ -48,7 +48,9 @@ type Options struct {
 	Node      string
 	PublicURL string // of the server, without a trailing slash
 	Version   string
-	Now       func() time.Time
+	// Pending reports whether an approval still waits for a decision. The run is empty for a call of an MCP client.
+	Pending func(ctx context.Context, tx *db.Tx, runID, approvalID string) (bool, error)
+	Now     func() time.Time
 }
 
 // Service sends notifications on this node.

@@ -21,6 +21,8 @@ var notices = map[events.Type]func(*Service, context.Context, *db.Tx, *notice) e
 	events.BudgetThresholdReached: (*Service).notifyBudget,
 	events.BudgetWasExceeded:      (*Service).notifyBudget,
 	events.BillingCreditsLow:      (*Service).notifyCredits,
+
+	events.AgentRunAwaitingApproval: (*Service).notifyApproval,
 }
 
 // notice is an event that people are notified about.

@@ -23,9 +23,12 @@ import (
 // kind is the kind of a row.
 type kind string
 
-const kindMessage kind = "message"
+const (
+	kindMessage  kind = "message"
+	kindReminder kind = "reminder"
+)
 
-// row is a message that isn't sent yet.
+// row is a message that isn't sent yet, or a reminder that isn't due yet.
 type row struct {
 	ID          string
 	WorkspaceID string
@@ -70,7 +73,7 @@ func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int
 	return lanes.Table{DB: s.DB, Now: s.Now, Name: "notifications", ID: "id"}.Fetch(ctx, lane, after, n)
 }
 
-// Work sends a message.
+// Work sends a message, or a reminder that is due.
 func (s *Service) Work(ctx context.Context, _ string, i *lanes.Row) lanes.Result {
 	r := &row{}
 	err := db.Scan(s.DB.QueryRow(ctx, "SELECT id, workspace_id, kind, created_at, due_at, attempts, sealed_body FROM notifications WHERE id = $1", i.ID),
@@ -101,6 +104,9 @@ func (s *Service) work(ctx context.Context, r *row) (next *time.Time, failed boo
 	text, err := s.Ring.Open(r.sealed, rowContext(r.ID))
 	if err != nil {
 		return nil, false, fmt.Errorf("decrypt notification: %w", err)
+	}
+	if r.Kind == kindReminder {
+		return nil, false, s.remind(ctx, r, text)
 	}
 	var m Message
 	if err := json.Unmarshal(text, &m); err != nil {

@@ -29,7 +29,7 @@ var sameLayer = []grant{
 	{from: list("agents background"), to: list("gateway")},
 	{from: list("batches media"), to: list("gateway providers")},
 	{from: list("gateway"), to: list("providers")},
-	{from: members("engines"), to: list("lanes mail retention")},
+	{from: members("engines"), to: list("lanes mail retention notifications")},
 	{from: members("records"), to: list("accounts events audit")},
 	{from: list("spend"), to: list("catalog access")}, // access has the budgets of keys
 	{from: list("access accounts"), to: list("catalog")},

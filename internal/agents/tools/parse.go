@@ -33,6 +33,7 @@ type functionInput struct {
 	functionFields
 	Function *functionFields `json:"function"`
 	Approval *Approval       `json:"require_approval"`
+	Rules    *ApprovalRules  `json:"approval_rules"`
 }
 
 type httpInput struct {
@@ -46,6 +47,7 @@ type httpInput struct {
 	TimeoutSeconds *int64            `json:"timeout_seconds"`
 	Idempotent     bool              `json:"idempotent"`
 	Approval       *Approval         `json:"require_approval"`
+	Rules          *ApprovalRules    `json:"approval_rules"`
 }
 
 type mcpInput struct {
@@ -56,6 +58,7 @@ type mcpInput struct {
 	AllowedTools   jsontext.Value    `json:"allowed_tools"`
 	TimeoutSeconds *int64            `json:"timeout_seconds"`
 	Approval       *Approval         `json:"require_approval"`
+	Rules          *ApprovalRules    `json:"approval_rules"`
 
 	// OpenAI's clients send these. The model gets all tools at once, so loading is never deferred.
 	Authorization string `json:"authorization"`
@@ -146,7 +149,10 @@ func parseFunction(at string, raw json.RawMessage) (*Spec, error) {
 	if err := spec.describe(inside, fields.Parameters); err != nil {
 		return nil, err
 	}
-	return spec, spec.setApproval(at, in.Approval, never)
+	if err := spec.setApproval(at, in.Approval, never); err != nil {
+		return nil, err
+	}
+	return spec, spec.setRules(at, in.Rules)
 }
 
 func (x *Executor) parseHTTP(at string, raw json.RawMessage) (*Spec, map[string]string, error) {
@@ -162,6 +168,7 @@ func (x *Executor) parseHTTP(at string, raw json.RawMessage) (*Spec, map[string]
 		x.checkURL(at+".url", in.URL),
 		spec.setTimeout(at, in.TimeoutSeconds),
 		spec.setApproval(at, in.Approval, never),
+		spec.setRules(at, in.Rules),
 		err)
 }
 
@@ -188,6 +195,7 @@ func (x *Executor) parseMCP(at string, raw json.RawMessage) (*Spec, map[string]s
 		spec.setAllowed(at+".allowed_tools", in.AllowedTools),
 		spec.setTimeout(at, in.TimeoutSeconds),
 		spec.setApproval(at, in.Approval, always),
+		spec.setRules(at, in.Rules),
 		err)
 }
 
@@ -206,7 +214,7 @@ func (s *Spec) setRegistered(at string, in *mcpInput, headers map[string]string)
 			return err
 		}
 	}
-	return cmp.Or(s.setAllowed(at+".allowed_tools", in.AllowedTools), s.setApproval(at, in.Approval, ""))
+	return cmp.Or(s.setAllowed(at+".allowed_tools", in.AllowedTools), s.setApproval(at, in.Approval, ""), s.setRules(at, in.Rules))
 }
 
 // authorize adds the token of OpenAI's field to the headers.

@@ -60,6 +60,7 @@ type Spec struct {
 	Description string          `json:"description,omitempty"`
 	Parameters  json.RawMessage `json:"parameters,omitempty"`
 	Approval    Approval        `json:"require_approval"`
+	Rules       ApprovalRules   `json:"approval_rules,omitzero"`
 
 	// For http.
 	Method     string `json:"method,omitempty"`

@@ -17,6 +17,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
+	"turnpike/internal/notifications"
 	"turnpike/internal/visibility"
 )
 
@@ -188,7 +189,16 @@ func (m *Service) request(ctx context.Context, tx *db.Tx, r ApprovalRequest) (*A
 	if err != nil || stored == 0 {
 		return nil, err
 	}
-	return a, nil
+	if m.Notifications == nil {
+		return a, nil
+	}
+	return a, m.Notifications.RequestApproval(ctx, tx, notifications.Approval{Tenant: a.Tenant, ID: a.ID, By: "MCP server " + r.Server.Label, RequestedAt: now, ExpiresAt: a.ExpiresAt,
+		Page: "approvals", Calls: []notifications.ApprovalCall{{ID: a.ID, Tool: a.Tool, Arguments: a.Arguments}}})
+}
+
+// PendingApproval reports whether an approval waits for a decision.
+func (m *Service) PendingApproval(ctx context.Context, tx *db.Tx, id string) (bool, error) {
+	return db.Value[bool](tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM tool_approvals WHERE id = $1 AND status = 'pending' AND expires_at > $2)", id, m.Now().UnixMicro()))
 }
 
 // location binds the sealed arguments to their workspace and approval.

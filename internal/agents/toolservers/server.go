@@ -26,6 +26,7 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
 	"turnpike/internal/keyring"
+	"turnpike/internal/notifications"
 	"turnpike/internal/safehttp"
 	"turnpike/internal/visibility"
 	"turnpike/internal/watch"
@@ -98,11 +99,13 @@ func (s *Server) spec() tools.Spec {
 
 // Options configure the service.
 type Options struct {
-	DB      *db.DB
-	Ring    *keyring.Ring
-	Guard   *safehttp.Guard
-	Version string
-	Now     func() time.Time
+	DB    *db.DB
+	Ring  *keyring.Ring
+	Guard *safehttp.Guard
+	// Notifications tells people about approvals. It may be nil.
+	Notifications *notifications.Service
+	Version       string
+	Now           func() time.Time
 	// Requests limits the requests to servers, and TestTools is the mode of test keys in workspaces
 	// without a setting. Both can change while the server runs.
 	Requests  func() *tools.RequestLimits
