@@ -121,6 +121,8 @@ type pendingAction struct {
 	Kind    tools.Kind
 	Until   time.Time
 	Refused bool // its form was rejected and is shown again
+
+	ApprovedBy []string // if two must approve
 }
 
 // Exactly returns the arguments with every character visible.
@@ -231,6 +233,7 @@ func (req *request) runPending(d *runData) error {
 		row := pendingAction{RequiredAction: a, Until: time.Unix(a.ExpiresAt, 0), Refused: req.problem != nil && req.R.PathValue("approval") == a.ID}
 		for _, c := range calls {
 			if c.ID == a.CallID {
+				row.ApprovedBy = c.ApprovedBy
 				row.Kind = c.Kind
 			}
 		}

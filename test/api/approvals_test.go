@@ -1,0 +1,236 @@
+package api_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/agents"
+	"turnpike/internal/audit"
+	"turnpike/internal/config"
+	"turnpike/internal/db"
+	"turnpike/test/fakes/smtp"
+)
+
+// decideAs decides as a member in the dashboard.
+func (l *agentClient) decideAs(t *testing.T, person *accounts.User, path, approval string, d agents.Decision) error {
+	t.Helper()
+	return l.DB.Write(t.Context(), func(tx *db.Tx) error {
+		_, _, err := l.agentService().Decide(t.Context(), tx, agents.DecideParams{Principal: access.PersonPrincipal(person.ID, person.Role, l.workspace.In(l.env)),
+			Actor: audit.Actor{Name: person.ID}, Role: person.Role, RunID: idOf(path), ApprovalID: approval, Decision: d})
+		return err
+	})
+}
+
+func TestApprovalCanEditArgumentsOrRespond(t *testing.T) {
+	eachAgents(t, both, nil, func(t *testing.T, l *agentClient) {
+		payTool := newTool(t, l, "paid")
+		input := l.model.addScript("pay", calls(toolCall{"pay", `{"q":"100"}`}), reply{text: "Done."})
+		person, _ := l.withKey(t, liveKey("agents.runs:approve", "agents.runs:read"))
+
+		path := l.startRun(t, runBody(input, []any{approved("pay", payTool.URL)}))
+		asked := l.waitForAction(t, path, "awaiting_approval")[0]
+		id, hash := asked["id"].(string), asked["arguments_hash"].(string)
+		for _, c := range []struct {
+			param string
+			more  []any
+		}{
+			{"arguments_hash", []any{"arguments", map[string]any{"q": "5"}}},
+			{"arguments", []any{"arguments_hash", hash}},
+			{"arguments", []any{"arguments_hash", hash, "arguments", map[string]any{"q": 5}}},
+			{"arguments", []any{"arguments_hash", hash, "arguments", `{"q":`}},
+			{"arguments", []any{"arguments_hash", hash, "arguments", []any{}}},
+			{"response", []any{"arguments_hash", hash, "arguments", map[string]any{"q": "5"}, "response", "x"}},
+		} {
+			if r := person.decide(t, path, id, "edit", c.more...); r.Status != 400 || r.Text("error.param") != c.param {
+				t.Errorf("%v: got %d %s, want 400 about %s", c.more, r.Status, r.Body, c.param)
+			}
+		}
+		person.decide(t, path, id, "edit", "arguments_hash", strings.Repeat("0", 64), "arguments", map[string]any{"q": "5"}).Want(t, 409, "invalid_state")
+		person.decide(t, path, id, "approve", "arguments", map[string]any{"q": "5"}).Want(t, 400, "invalid_parameter")
+		person.decide(t, path, id, "respond").Want(t, 400, "missing_parameter")
+		if payTool.count() != 0 || l.get(t, path).Text("status") != "awaiting_approval" {
+			t.Fatal("an invalid decision had an effect")
+		}
+		edit := []any{"arguments_hash", hash, "arguments", map[string]any{"q": "5"}}
+		person.decide(t, path, id, "edit", edit...).Want(t, 200, "")
+		person.decide(t, path, id, "edit", "arguments_hash", hash, "arguments", ` { "q" : "5" } `).Want(t, 200, "")
+		person.decide(t, path, id, "edit", "arguments_hash", hash, "arguments", map[string]any{"q": "6"}).Want(t, 409, "invalid_state")
+		for _, other := range []string{"approve", "deny"} {
+			person.decide(t, path, id, other).Want(t, 409, "invalid_state")
+		}
+		l.waitForEnd(t, path, "completed")
+		if got := payTool.all(); len(got) != 1 || string(got[0].body) != `{"q":"5"}` {
+			t.Errorf("the tool got %v", got)
+		}
+		told := l.model.requests("pay")
+		if last := told[len(told)-1].last(); !strings.Contains(last, `A person changed the arguments of this call to {"q":"5"}`) || !strings.Contains(last, "paid") {
+			t.Errorf("the model got %q", last)
+		}
+		call := called(l.steps(t, path)[0])[0]
+		if said := call["approval"].(map[string]any); call["arguments"] != `{"q":"100"}` || said["edited_arguments"] != `{"q":"5"}` || said["decision"] != "edit" {
+			t.Errorf("got call %v", call)
+		}
+
+		path = l.startRun(t, runBody(input, []any{approved("pay", payTool.URL)}))
+		id = l.waitForAction(t, path, "awaiting_approval")[0]["id"].(string)
+		person.decide(t, path, id, "respond", "response", "Paid yesterday.").Want(t, 200, "")
+		person.decide(t, path, id, "respond", "response", "Paid yesterday.").Want(t, 200, "")
+		person.decide(t, path, id, "respond", "response", "Paid today.").Want(t, 409, "invalid_state")
+		person.decide(t, path, id, "approve").Want(t, 409, "invalid_state")
+		l.waitForEnd(t, path, "completed")
+		told = l.model.requests("pay")
+		if last := told[len(told)-1].last(); last != "Paid yesterday." || payTool.count() != 1 {
+			t.Errorf("the model got %q, and the tool was called %d times", last, payTool.count())
+		}
+	})
+}
+
+func TestExpiredApprovalCanBeReportedToTheModel(t *testing.T) {
+	eachAgents(t, sqlite, nil, func(t *testing.T, l *agentClient) {
+		payTool := newTool(t, l, "paid")
+		input := l.model.addScript("late", calls(toolCall{"pay", ok}), reply{text: "Never mind."})
+		path := l.startRun(t, runBody(input, []any{approved("pay", payTool.URL, "approval_rules", map[string]any{"on_expiry": "report"})}, "approval_timeout_seconds", 100))
+		id := l.waitForAction(t, path, "awaiting_approval")[0]["id"].(string)
+		l.advance(t, 100*time.Second)
+		l.waitForEnd(t, path, "completed")
+		told := l.model.requests("late")
+		if last := told[len(told)-1].last(); !strings.Contains(last, "no one decided about it in time") || payTool.count() != 0 {
+			t.Errorf("the model got %q, and the tool was called %d times", last, payTool.count())
+		}
+		l.decide(t, path, id, "approve").Want(t, 409, "invalid_state")
+	})
+}
+
+func TestApprovalRulesLimitWhoDecides(t *testing.T) {
+	eachAgents(t, both, nil, func(t *testing.T, l *agentClient) {
+		payTool := newTool(t, l, "paid")
+		tool := func(rules map[string]any) []any { return []any{approved("pay", payTool.URL, "approval_rules", rules)} }
+		rejected := func(rules map[string]any, param string) {
+			t.Helper()
+			if r := l.ask(t, "POST", runs, runBody("x", tool(rules))); r.Status != 400 || r.Text("error.param") != "tools[0].approval_rules."+param {
+				t.Errorf("%v: got %d %s, want 400 about %s", rules, r.Status, r.Body, param)
+			}
+		}
+		admins := []string{"admin"}
+		rejected(map[string]any{"roles": admins}, "roles") // the workspace has no members
+		l.withPeople(t)
+		rejected(map[string]any{"roles": []string{"viewer"}}, "roles")
+		rejected(map[string]any{"roles": admins, "approvers": 2}, "approvers")
+		rejected(map[string]any{"approvers": 3}, "approvers")
+		rejected(map[string]any{"conditions": []any{map[string]any{"path": "q", "operator": "eq", "value": 1}}}, "conditions[0].path")
+		rejected(map[string]any{"color": "red"}, "color")
+		var people []*accounts.User
+		l.write(t, func(tx *db.Tx) (err error) {
+			people, err = accounts.ListUsers(t.Context(), tx, l.workspace.ID)
+			return err
+		})
+		person := func(role accounts.Role) *accounts.User {
+			return people[slices.IndexFunc(people, func(u *accounts.User) bool { return u.Role == role })]
+		}
+
+		// Two of the owners and admins, and neither a developer nor a key.
+		input := l.model.addScript("rules", calls(toolCall{"pay", ok}), reply{text: "Done."})
+		path := l.startRun(t, runBody(input, tool(map[string]any{"roles": []string{"owner", "admin"}, "approvers": 2, "exclude_creator": true})))
+		id := l.waitForAction(t, path, "awaiting_approval")[0]["id"].(string)
+		l.decide(t, path, id, "approve").Want(t, 403, "insufficient_scope")
+		approve := agents.Decision{Decision: agents.Approve}
+		if err := l.decideAs(t, person(accounts.Developer), path, id, approve); err == nil || !strings.Contains(err.Error(), "owner, admin") {
+			t.Errorf("a developer's approval: %v", err)
+		}
+		if err := l.decideAs(t, person(accounts.Owner), path, id, agents.Decision{Decision: agents.Respond, Response: "x"}); err == nil {
+			t.Error("one of two approvers can answer alone")
+		}
+		for range 2 { // the same person counts once
+			if err := l.decideAs(t, person(accounts.Owner), path, id, approve); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if r := l.get(t, path); r.Text("status") != "awaiting_approval" || payTool.count() != 0 {
+			t.Fatalf("after one approval: %s", r.Body)
+		}
+		if err := l.decideAs(t, person(accounts.Admin), path, id, approve); err != nil {
+			t.Fatal(err)
+		}
+		l.waitForEnd(t, path, "completed")
+		if payTool.count() != 1 {
+			t.Errorf("the tool was called %d times", payTool.count())
+		}
+
+		// Never the creator, nor a key that it created.
+		path = l.startRun(t, runBody(input, tool(map[string]any{"exclude_creator": true})))
+		id = l.waitForAction(t, path, "awaiting_approval")[0]["id"].(string)
+		l.decide(t, path, id, "approve").Want(t, 403, "insufficient_scope")
+		child := l.post(t, "/v1/keys", map[string]any{"name": "child", "scopes": []string{"*"}})
+		l.as(child.Text("value")).decide(t, path, id, "approve").Want(t, 403, "insufficient_scope")
+		other, _ := l.withKey(t, liveKey("agents.runs:approve"))
+		other.decide(t, path, id, "deny").Want(t, 200, "")
+		l.waitForEnd(t, path, "completed")
+
+		// A call that meets no condition needs no approval.
+		rule := map[string]any{"conditions": []any{map[string]any{"path": "/q", "operator": "ne", "value": "x"}}}
+		l.waitForEnd(t, l.startRun(t, runBody(input, tool(rule))), "completed")
+		if payTool.count() != 2 {
+			t.Errorf("the tool was called %d times", payTool.count())
+		}
+	})
+}
+
+func TestApprovalsReachPeople(t *testing.T) {
+	eachEngine(t, both, func(t *testing.T, engine string) {
+		mails, chat := smtp.Start(t), newChatTool(t)
+		l := newAgents(t, engine, func(cfg *config.Config) {
+			cfg.SMTP.URL, cfg.Mail.From = config.SecretURL(mails.URL()), "turnpike@example.com"
+		})
+		l.withPeople(t)
+		l.ask(t, "PATCH", "/v1/notifications", map[string]any{"webhook": map[string]any{"url": chat.URL + "/services/secret-path"}}).Want(t, 200, "")
+		payTool := newTool(t, l, "paid")
+		long := fmt.Sprintf(`{"q":"%s"}`, strings.Repeat("y", 3000))
+		input := l.model.addScript("ask", calls(toolCall{"pay", long}), reply{text: "Done."})
+		path := l.startRun(t, runBody(input, []any{approved("pay", payTool.URL)}, "approval_timeout_seconds", 1000))
+		id := l.waitForAction(t, path, "awaiting_approval")[0]["id"].(string)
+		link := "/live/runs/" + idOf(path)
+		for _, m := range mails.Wait(t, 2) {
+			text := strings.ReplaceAll(strings.ReplaceAll(string(m.Data), "=\n", ""), "=3D", "=")
+			if !strings.Contains(text, "pay {") || !strings.Contains(text, link) || strings.Count(text, "y") < 2000 || strings.Count(text, "y") > 2200 {
+				t.Errorf("got email %s", text)
+			}
+		}
+		l.Eventually(t, func() bool { return len(chat.messages()) == 1 })
+		if got := chat.messages()[0]; !strings.Contains(got, "Approval needed: pay") || !strings.Contains(got, link) {
+			t.Errorf("got message %s", got)
+		}
+		// The link shows the sign-in page, and decides nothing.
+		if r := l.get(t, path); r.Text("status") != "awaiting_approval" {
+			t.Errorf("got %s", r.Body)
+		}
+
+		// A reminder at half of the time, without the arguments.
+		l.ask(t, "PATCH", "/v1/notifications", map[string]any{"omit_arguments": true}).Want(t, 200, "")
+		l.wakeNotifications(t, 501*time.Second)
+		for _, m := range mails.Wait(t, 4)[2:] {
+			if text := string(m.Data); !strings.Contains(text, "Reminder: approval needed") || strings.Contains(text, "yyyy") {
+				t.Errorf("got email %s", text)
+			}
+		}
+		l.Eventually(t, func() bool { return len(chat.messages()) == 2 })
+		l.decide(t, path, id, "deny").Want(t, 200, "")
+		l.waitForEnd(t, path, "completed")
+
+		// A decided call needs no reminder.
+		path = l.startRun(t, runBody(input, []any{approved("pay", payTool.URL)}, "approval_timeout_seconds", 1000))
+		id = l.waitForAction(t, path, "awaiting_approval")[0]["id"].(string)
+		mails.Wait(t, 6)
+		l.decide(t, path, id, "deny").Want(t, 200, "")
+		l.Eventually(t, func() bool { return l.rows(t, "notifications WHERE kind = 'message'") == 0 })
+		l.wakeNotifications(t, 501*time.Second)
+		l.Eventually(t, func() bool { return l.rows(t, "notifications") == 0 })
+		if n := l.rows(t, "mails"); n != 6 {
+			t.Errorf("got %d emails, want 6", n)
+		}
+	})
+}
