@@ -577,17 +577,20 @@ func (l *life) decide(rt *rapid.T) {
 		return
 	}
 	c := rapid.SampledFrom(calls).Draw(rt, "call")
-	decision := rapid.SampledFrom([]string{Approve, Approve, Deny}).Draw(rt, "decision")
+	decision := rapid.SampledFrom([]Verdict{Approve, Approve, Deny, Respond}).Draw(rt, "decision")
+	d := Decision{Decision: decision}
+	if decision == Respond {
+		d.Response = "instead"
+	}
 	err := l.DB.Write(context.Background(), func(tx *db.Tx) error {
-		_, _, err := l.Decide(context.Background(), tx, DecideParams{Principal: l.principal, Actor: audit.Operator, RunID: l.runID, ApprovalID: c.ApprovalID,
-			Decision: Decision{Decision: decision}})
+		_, _, err := l.Decide(context.Background(), tx, DecideParams{Principal: l.principal, Actor: audit.Operator, RunID: l.runID, ApprovalID: c.ApprovalID, Decision: d})
 		return err
 	})
 	switch {
 	case err != nil && !fault.Is(err, fault.InvalidState):
 		rt.Fatal(err)
 	case err != nil || c.Decision != "":
-	case decision == Deny:
+	case decision == Deny || decision == Respond:
 		l.denied[c.ID] = true
 	default:
 		l.approved[c.ID]++

@@ -114,7 +114,7 @@ func TestApprovedCallRunsWithShownArguments(t *testing.T) {
 			t.Fatal("nobody has approved it")
 		}
 		o.post(t, path, url.Values{"decision": {"approve"}}).rejects(t, 400, "Reload the page")
-		o.post(t, path, url.Values{"decision": {"maybe"}, "arguments_hash": {hash}}).rejects(t, 400, "approve or deny")
+		o.post(t, path, url.Values{"decision": {"maybe"}, "arguments_hash": {hash}}).rejects(t, 400, "approve, deny")
 		o.post(t, path, url.Values{"decision": {"approve"}, "arguments_hash": {strings.Repeat("0", 64)}}).rejects(t, 409, "does not match the arguments")
 		o.post(t, path, url.Values{"decision": {"approve"}, "arguments_hash": {hash}, "reason": {"fine" + script}}).redirectsTo(t, o.in(accounts.Test, "runs/"+id))
 		r := o.waitFor(t, "/v1/agents/runs/"+id, "completed")
@@ -193,13 +193,48 @@ func TestFirstDecisionWins(t *testing.T) {
 	})
 }
 
+func TestApprovalRulesNameWhoDecides(t *testing.T) {
+	t.Parallel()
+	withRunTest(t, func(t *testing.T, o *runTest) {
+		admin, developer := member(t, o.s, o.workspace, accounts.Admin), member(t, o.s, o.workspace, accounts.Developer)
+		tool := map[string]any{"type": "http", "name": "pay", "url": o.tool.URL, "require_approval": "always", "approval_rules": map[string]any{"roles": []string{"owner", "admin"}, "approvers": 2}}
+		id := o.begin(t, `tool:pay{"to":"x"};text:Done.`, "awaiting_approval", "tools", []any{tool})
+		path, hash := asked(t, o.browser, id)
+		approve := url.Values{"decision": {"approve"}, "arguments_hash": {hash}}
+		developer.post(t, path, approve).rejects(t, 403, "owner, admin")
+		o.post(t, path, url.Values{"decision": {"respond"}, "arguments_hash": {hash}, "response": {"No."}}).rejects(t, 400, "two approvers")
+		for range 2 { // the same person counts once
+			o.post(t, path, approve).redirectsTo(t, o.in(accounts.Test, "runs/"+id))
+		}
+		o.get(t, o.in(accounts.Test, "runs/"+id)).shows(t, "One of two approvers has approved the call.", "owner, admin")
+		if len(o.calls()) != 0 {
+			t.Fatal("the call was made after one approval")
+		}
+		admin.post(t, path, approve).redirectsTo(t, o.in(accounts.Test, "runs/"+id))
+		o.waitFor(t, "/v1/agents/runs/"+id, "completed")
+		if calls := o.calls(); len(calls) != 1 {
+			t.Errorf("the tool got %v, want one call", calls)
+		}
+
+		id = o.begin(t, `tool:pay{"to":"x"};text:Done.`, "awaiting_approval")
+		path, hash = asked(t, o.browser, id)
+		o.post(t, path, url.Values{"decision": {"edit"}, "arguments_hash": {hash}, "arguments": {"{"}}).rejects(t, 400, "must be a JSON object")
+		o.post(t, path, url.Values{"decision": {"edit"}, "arguments_hash": {hash}, "arguments": {`{"to":"y"}`}}).redirectsTo(t, o.in(accounts.Test, "runs/"+id))
+		o.waitFor(t, "/v1/agents/runs/"+id, "completed")
+		if calls := o.calls(); len(calls) != 2 || !strings.Contains(calls[1], `"y"`) {
+			t.Errorf("the tool got %v", calls)
+		}
+		o.get(t, o.in(accounts.Test, "runs/"+id)).shows(t, "Approved with other arguments by The owner", `{&#34;to&#34;:&#34;y&#34;}`)
+	})
+}
+
 func TestRejectedReasonStaysWithItsCall(t *testing.T) {
 	t.Parallel()
 	withRunTest(t, func(t *testing.T, o *runTest) {
 		id := o.begin(t, `tool:pay{}+tool:pay{}`, "awaiting_approval")
 		path, hash := asked(t, o.browser, id)
-		again := o.post(t, path, url.Values{"decision": {"perhaps"}, "arguments_hash": {hash}, "reason": {"too much"}}).rejects(t, 400, "approve or deny")
-		if forms, kept := strings.Count(again.body, `/approvals/`), strings.Count(again.body, `value="too much"`); forms != 2 || kept != 1 {
+		again := o.post(t, path, url.Values{"decision": {"perhaps"}, "arguments_hash": {hash}, "reason": {"too much"}}).rejects(t, 400, "approve, deny")
+		if forms, kept := strings.Count(again.body, `/approvals/`), strings.Count(again.body, `value="too much"`); forms != 6 || kept != 1 {
 			t.Errorf("of %d forms %d have the reason of one", forms, kept)
 		}
 	})
