@@ -363,10 +363,10 @@ func (s *Service) lockRun(ctx context.Context, tx *db.Tx, p *access.Principal, i
 	return r, addressableCalls(calls, r.StepsUsed), err
 }
 
-// addressableCalls returns the calls of a step, and those of other steps with a
-// decision or an output, which clients may repeat.
+// addressableCalls returns the calls of a step, and those of other steps with an
+// approval or an output, which clients may repeat.
 func addressableCalls(calls []*Call, step int64) []*Call {
-	return slices.DeleteFunc(calls, func(c *Call) bool { return c.Step != step && c.Decision == "" && c.Kind != tools.Function })
+	return slices.DeleteFunc(calls, func(c *Call) bool { return c.Step != step && c.ApprovalID == "" && c.Kind != tools.Function })
 }
 
 // callsOfStep returns the calls of a step. Those of other steps don't change.

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -9,8 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
+	"turnpike/internal/events"
 	"turnpike/test/chaos/program"
 )
 
@@ -86,6 +89,7 @@ func (s *budgetTest) round(t *testing.T, n, killAt int) {
 	}
 	s.victim = serve(t, s.at, s.settings)
 	s.check(t, dead)
+	s.checkAlerts(t)
 	served := 0
 	for _, o := range outcomes {
 		if o.status == http.StatusOK {
@@ -94,6 +98,43 @@ func (s *budgetTest) round(t *testing.T, n, killAt int) {
 	}
 	t.Logf("kill %d at answer %d: %d of %d calls served, %s of %s spent, %d recovered so far, %d looks at billing",
 		n+1, killAt, served, len(outcomes), totalSpent(t, s.d), s.limit, s.recovered, looks)
+}
+
+// checkAlerts checks that each threshold of the current limit was published exactly once, if spending has reached it.
+func (s *budgetTest) checkAlerts(t *testing.T) {
+	t.Helper()
+	published := map[int64]int{} // 0 is budget.exceeded
+	rows, err := s.d.Query(t.Context(), "SELECT body FROM events WHERE type LIKE 'budget.%'")
+	err = db.Each(rows, err, func(r db.Row) error {
+		var body string
+		if err := r.Scan(&body); err != nil {
+			return err
+		}
+		var e struct{ Data events.BudgetThreshold }
+		if err := json.Unmarshal([]byte(body), &e); err != nil {
+			return err
+		}
+		if e.Data.Budget == s.limit {
+			published[e.Data.Threshold]++
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spent := totalSpent(t, s.d)
+	for _, percent := range accounts.DefaultAlertThresholds {
+		want := 0
+		if spent >= s.limit/100*credits.Micro(percent) {
+			want = 1
+		}
+		if published[percent] != want {
+			t.Errorf("the alert at %d%% of %s was published %d times with %s spent, want %d", percent, s.limit, published[percent], spent, want)
+		}
+	}
+	if published[0] > 1 {
+		t.Errorf("the end of the budget of %s was published %d times, want at most once", s.limit, published[0])
+	}
 }
 
 // newest returns the node that started last, which is the victim: IDs are ordered by
