@@ -27,6 +27,8 @@ const (
 const (
 	Approve AgentDecisionDecision = "approve"
 	Deny    AgentDecisionDecision = "deny"
+	Edit    AgentDecisionDecision = "edit"
+	Respond AgentDecisionDecision = "respond"
 )
 
 // Defines values for AgentRunObject.
@@ -36,10 +38,10 @@ const (
 
 // Defines values for AgentRunCreateInput1Role.
 const (
-	Assistant AgentRunCreateInput1Role = "assistant"
-	Developer AgentRunCreateInput1Role = "developer"
-	System    AgentRunCreateInput1Role = "system"
-	User      AgentRunCreateInput1Role = "user"
+	AgentRunCreateInput1RoleAssistant AgentRunCreateInput1Role = "assistant"
+	AgentRunCreateInput1RoleDeveloper AgentRunCreateInput1Role = "developer"
+	AgentRunCreateInput1RoleSystem    AgentRunCreateInput1Role = "system"
+	AgentRunCreateInput1RoleUser      AgentRunCreateInput1Role = "user"
 )
 
 // Defines values for AgentRunEventObject.
@@ -88,6 +90,31 @@ const (
 	AgentToolTypeFunction AgentToolType = "function"
 	AgentToolTypeHTTP     AgentToolType = "http"
 	AgentToolTypeMcp      AgentToolType = "mcp"
+)
+
+// Defines values for ApprovalRulesConditionsOperator.
+const (
+	Eq  ApprovalRulesConditionsOperator = "eq"
+	Gt  ApprovalRulesConditionsOperator = "gt"
+	Gte ApprovalRulesConditionsOperator = "gte"
+	Lt  ApprovalRulesConditionsOperator = "lt"
+	Lte ApprovalRulesConditionsOperator = "lte"
+	Ne  ApprovalRulesConditionsOperator = "ne"
+)
+
+// Defines values for ApprovalRulesOnExpiry.
+const (
+	ApprovalRulesOnExpiryEmpty  ApprovalRulesOnExpiry = ""
+	ApprovalRulesOnExpiryFail   ApprovalRulesOnExpiry = "fail"
+	ApprovalRulesOnExpiryReport ApprovalRulesOnExpiry = "report"
+)
+
+// Defines values for ApprovalRulesRoles.
+const (
+	ApprovalRulesRolesAdmin     ApprovalRulesRoles = "admin"
+	ApprovalRulesRolesDeveloper ApprovalRulesRoles = "developer"
+	ApprovalRulesRolesOwner     ApprovalRulesRoles = "owner"
+	ApprovalRulesRolesViewer    ApprovalRulesRoles = "viewer"
 )
 
 // Defines values for AttemptObject.
@@ -390,13 +417,13 @@ const (
 
 // Defines values for VoiceRenderCreateResponseFormat.
 const (
-	Aac   VoiceRenderCreateResponseFormat = "aac"
-	Empty VoiceRenderCreateResponseFormat = ""
-	Flac  VoiceRenderCreateResponseFormat = "flac"
-	Mp3   VoiceRenderCreateResponseFormat = "mp3"
-	Opus  VoiceRenderCreateResponseFormat = "opus"
-	Pcm   VoiceRenderCreateResponseFormat = "pcm"
-	Wav   VoiceRenderCreateResponseFormat = "wav"
+	VoiceRenderCreateResponseFormatAac   VoiceRenderCreateResponseFormat = "aac"
+	VoiceRenderCreateResponseFormatEmpty VoiceRenderCreateResponseFormat = ""
+	VoiceRenderCreateResponseFormatFlac  VoiceRenderCreateResponseFormat = "flac"
+	VoiceRenderCreateResponseFormatMp3   VoiceRenderCreateResponseFormat = "mp3"
+	VoiceRenderCreateResponseFormatOpus  VoiceRenderCreateResponseFormat = "opus"
+	VoiceRenderCreateResponseFormatPcm   VoiceRenderCreateResponseFormat = "pcm"
+	VoiceRenderCreateResponseFormatWav   VoiceRenderCreateResponseFormat = "wav"
 )
 
 // Defines values for VoiceRenderListObject.
@@ -611,17 +638,34 @@ type AgentCheckType string
 
 // AgentDecision defines model for AgentDecision.
 type AgentDecision struct {
-	// ArgumentsHash The hash of the arguments that you reviewed, from `required_actions`.
+	// Arguments For `edit` (required): the new arguments, as an object or as JSON in a string. They must fit the tool's parameters.
+	Arguments *AgentDecision_Arguments `json:"arguments,omitempty"`
+
+	// ArgumentsHash The hash of the arguments that you reviewed, from `required_actions`. Required for `edit`.
 	ArgumentsHash *string `json:"arguments_hash,omitempty"`
 
-	// Decision The decision.
+	// Decision The decision. `edit` makes the call with other arguments. `respond` gives the model an answer instead of making the call.
 	Decision AgentDecisionDecision `json:"decision"`
 
 	// Reason The reason. If you deny a call, the model gets it.
 	Reason *string `json:"reason,omitempty"`
+
+	// Response For `respond` (required): the answer that the model gets instead of the tool's output.
+	Response *string `json:"response,omitempty"`
 }
 
-// AgentDecisionDecision The decision.
+// AgentDecisionArguments0 defines model for AgentDecision.Arguments.0.
+type AgentDecisionArguments0 = map[string]interface{}
+
+// AgentDecisionArguments1 defines model for AgentDecision.Arguments.1.
+type AgentDecisionArguments1 = string
+
+// AgentDecision_Arguments For `edit` (required): the new arguments, as an object or as JSON in a string. They must fit the tool's parameters.
+type AgentDecision_Arguments struct {
+	union json.RawMessage
+}
+
+// AgentDecisionDecision The decision. `edit` makes the call with other arguments. `respond` gives the model an answer instead of making the call.
 type AgentDecisionDecision string
 
 // AgentError defines model for AgentError.
@@ -700,6 +744,9 @@ type AgentRun_RequiredActions struct {
 
 	// Note For an approval: the reason, if it isn't required by the tool itself. For example, a crash.
 	Note *string `json:"note,omitempty"`
+
+	// Roles For an approval: the roles that may decide, if the tool limits them.
+	Roles *[]string `json:"roles,omitempty"`
 
 	// Tool The tool's name.
 	Tool string `json:"tool"`
@@ -933,13 +980,18 @@ type AgentStepObject string
 
 // AgentStep_ToolCalls_Approval defines model for AgentStep.ToolCalls.Approval.
 type AgentStep_ToolCalls_Approval struct {
-	DecidedAt *int `json:"decided_at"`
+	// ApprovedBy Who has approved a call that needs two approvers.
+	ApprovedBy []string `json:"approved_by"`
+	DecidedAt  *int     `json:"decided_at"`
 
 	// DecidedBy The ID of the key, scoped token or person that decided.
 	DecidedBy *string `json:"decided_by"`
 
-	// Decision Null until someone decides.
+	// Decision Null until someone decides. More values may be added.
 	Decision *string `json:"decision"`
+
+	// EditedArguments The arguments that a person set, as JSON in a string. Null if the call has the model's.
+	EditedArguments *string `json:"edited_arguments"`
 
 	// ExpiresAt How long the run waits for the decision. After you approve a call to your own tool, how long the run waits for its output.
 	ExpiresAt *int       `json:"expires_at"`
@@ -1019,6 +1071,9 @@ type AgentStepListObject string
 type AgentTool struct {
 	// AllowedTools For `mcp`: the tools that the model can call, by the server's names, as an array or in `tool_names`. The default is all tools.
 	AllowedTools *AgentTool_AllowedTools `json:"allowed_tools,omitempty"`
+
+	// ApprovalRules Who decides about calls that need approval, and which calls these are. Not for registered tool servers, or with `require_approval: never`.
+	ApprovalRules *ApprovalRules `json:"approval_rules,omitempty"`
 
 	// Authorization For `mcp`: a token that Turnpike sends as `Authorization: Bearer`. It is stored like `headers`.
 	Authorization *string `json:"authorization,omitempty"`
@@ -1190,6 +1245,59 @@ type AlertThresholds = []int
 
 // ApprovalID defines model for ApprovalId.
 type ApprovalID = string
+
+// ApprovalRules Who decides about the calls of a tool, and which calls need a decision. A rule that no one can satisfy is rejected.
+type ApprovalRules struct {
+	// Approvers How many must approve. With 2, calls can only be approved or denied. Default: `1`.
+	Approvers *int `json:"approvers,omitempty"`
+
+	// Conditions Only calls that meet one of these conditions need approval. A value that is missing or can't be compared meets its condition. The default is every call.
+	Conditions *[]ApprovalRules_Conditions `json:"conditions,omitempty"`
+
+	// ExcludeCreator Whether the key that created the run, the keys that it created, and the people who created it may not decide. Default: `false`.
+	ExcludeCreator *bool `json:"exclude_creator,omitempty"`
+
+	// OnExpiry What happens if no one decides in time: the run fails with `approval_expired`, or the model learns that the call wasn't made and the run continues. Default: `"fail"`.
+	OnExpiry *ApprovalRulesOnExpiry `json:"on_expiry,omitempty"`
+
+	// Roles The roles that may decide, in the dashboard. Keys can't. The default is everyone with the scope `agents.runs:approve`.
+	Roles *[]ApprovalRulesRoles `json:"roles,omitempty"`
+}
+
+// ApprovalRulesConditionsOperator How to compare. All but `eq` and `ne` compare numbers.
+type ApprovalRulesConditionsOperator string
+
+// ApprovalRulesConditionsValue0 defines model for ApprovalRules.Conditions.Value.0.
+type ApprovalRulesConditionsValue0 = string
+
+// ApprovalRulesConditionsValue1 defines model for ApprovalRules.Conditions.Value.1.
+type ApprovalRulesConditionsValue1 = float64
+
+// ApprovalRulesConditionsValue2 defines model for ApprovalRules.Conditions.Value.2.
+type ApprovalRulesConditionsValue2 = bool
+
+// ApprovalRules_Conditions_Value The value to compare with.
+type ApprovalRules_Conditions_Value struct {
+	union json.RawMessage
+}
+
+// ApprovalRules_Conditions defines model for ApprovalRules.Conditions.
+type ApprovalRules_Conditions struct {
+	// Operator How to compare. All but `eq` and `ne` compare numbers.
+	Operator ApprovalRulesConditionsOperator `json:"operator"`
+
+	// Path A JSON Pointer to a value in the arguments, such as `/amount`.
+	Path string `json:"path"`
+
+	// Value The value to compare with.
+	Value *ApprovalRules_Conditions_Value `json:"value"`
+}
+
+// ApprovalRulesOnExpiry What happens if no one decides in time: the run fails with `approval_expired`, or the model learns that the call wasn't made and the run continues. Default: `"fail"`.
+type ApprovalRulesOnExpiry string
+
+// ApprovalRulesRoles defines model for ApprovalRules.Roles.
+type ApprovalRulesRoles string
 
 // Attempt An attempt to deliver.
 type Attempt struct {
@@ -5453,6 +5561,68 @@ func (a VideoRemix) MarshalJSON() ([]byte, error) {
 	return json.Marshal(object)
 }
 
+// AsAgentDecisionArguments0 returns the union data inside the AgentDecision_Arguments as a AgentDecisionArguments0
+func (t AgentDecision_Arguments) AsAgentDecisionArguments0() (AgentDecisionArguments0, error) {
+	var body AgentDecisionArguments0
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromAgentDecisionArguments0 overwrites any union data inside the AgentDecision_Arguments as the provided AgentDecisionArguments0
+func (t *AgentDecision_Arguments) FromAgentDecisionArguments0(v AgentDecisionArguments0) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeAgentDecisionArguments0 performs a merge with any union data inside the AgentDecision_Arguments, using the provided AgentDecisionArguments0
+func (t *AgentDecision_Arguments) MergeAgentDecisionArguments0(v AgentDecisionArguments0) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsAgentDecisionArguments1 returns the union data inside the AgentDecision_Arguments as a AgentDecisionArguments1
+func (t AgentDecision_Arguments) AsAgentDecisionArguments1() (AgentDecisionArguments1, error) {
+	var body AgentDecisionArguments1
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromAgentDecisionArguments1 overwrites any union data inside the AgentDecision_Arguments as the provided AgentDecisionArguments1
+func (t *AgentDecision_Arguments) FromAgentDecisionArguments1(v AgentDecisionArguments1) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeAgentDecisionArguments1 performs a merge with any union data inside the AgentDecision_Arguments, using the provided AgentDecisionArguments1
+func (t *AgentDecision_Arguments) MergeAgentDecisionArguments1(v AgentDecisionArguments1) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+func (t AgentDecision_Arguments) MarshalJSON() ([]byte, error) {
+	b, err := t.union.MarshalJSON()
+	return b, err
+}
+
+func (t *AgentDecision_Arguments) UnmarshalJSON(b []byte) error {
+	err := t.union.UnmarshalJSON(b)
+	return err
+}
+
 // AsAgentRunCreateInput1Content0 returns the union data inside the AgentRunCreate_Input_1_Content as a AgentRunCreateInput1Content0
 func (t AgentRunCreate_Input_1_Content) AsAgentRunCreateInput1Content0() (AgentRunCreateInput1Content0, error) {
 	var body AgentRunCreateInput1Content0
@@ -5759,6 +5929,94 @@ func (t AlertThreshold) MarshalJSON() ([]byte, error) {
 }
 
 func (t *AlertThreshold) UnmarshalJSON(b []byte) error {
+	err := t.union.UnmarshalJSON(b)
+	return err
+}
+
+// AsApprovalRulesConditionsValue0 returns the union data inside the ApprovalRules_Conditions_Value as a ApprovalRulesConditionsValue0
+func (t ApprovalRules_Conditions_Value) AsApprovalRulesConditionsValue0() (ApprovalRulesConditionsValue0, error) {
+	var body ApprovalRulesConditionsValue0
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromApprovalRulesConditionsValue0 overwrites any union data inside the ApprovalRules_Conditions_Value as the provided ApprovalRulesConditionsValue0
+func (t *ApprovalRules_Conditions_Value) FromApprovalRulesConditionsValue0(v ApprovalRulesConditionsValue0) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeApprovalRulesConditionsValue0 performs a merge with any union data inside the ApprovalRules_Conditions_Value, using the provided ApprovalRulesConditionsValue0
+func (t *ApprovalRules_Conditions_Value) MergeApprovalRulesConditionsValue0(v ApprovalRulesConditionsValue0) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsApprovalRulesConditionsValue1 returns the union data inside the ApprovalRules_Conditions_Value as a ApprovalRulesConditionsValue1
+func (t ApprovalRules_Conditions_Value) AsApprovalRulesConditionsValue1() (ApprovalRulesConditionsValue1, error) {
+	var body ApprovalRulesConditionsValue1
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromApprovalRulesConditionsValue1 overwrites any union data inside the ApprovalRules_Conditions_Value as the provided ApprovalRulesConditionsValue1
+func (t *ApprovalRules_Conditions_Value) FromApprovalRulesConditionsValue1(v ApprovalRulesConditionsValue1) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeApprovalRulesConditionsValue1 performs a merge with any union data inside the ApprovalRules_Conditions_Value, using the provided ApprovalRulesConditionsValue1
+func (t *ApprovalRules_Conditions_Value) MergeApprovalRulesConditionsValue1(v ApprovalRulesConditionsValue1) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsApprovalRulesConditionsValue2 returns the union data inside the ApprovalRules_Conditions_Value as a ApprovalRulesConditionsValue2
+func (t ApprovalRules_Conditions_Value) AsApprovalRulesConditionsValue2() (ApprovalRulesConditionsValue2, error) {
+	var body ApprovalRulesConditionsValue2
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromApprovalRulesConditionsValue2 overwrites any union data inside the ApprovalRules_Conditions_Value as the provided ApprovalRulesConditionsValue2
+func (t *ApprovalRules_Conditions_Value) FromApprovalRulesConditionsValue2(v ApprovalRulesConditionsValue2) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeApprovalRulesConditionsValue2 performs a merge with any union data inside the ApprovalRules_Conditions_Value, using the provided ApprovalRulesConditionsValue2
+func (t *ApprovalRules_Conditions_Value) MergeApprovalRulesConditionsValue2(v ApprovalRulesConditionsValue2) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+func (t ApprovalRules_Conditions_Value) MarshalJSON() ([]byte, error) {
+	b, err := t.union.MarshalJSON()
+	return b, err
+}
+
+func (t *ApprovalRules_Conditions_Value) UnmarshalJSON(b []byte) error {
 	err := t.union.UnmarshalJSON(b)
 	return err
 }
@@ -6313,11 +6571,11 @@ type ClientInterface interface {
 
 	// DecideAgentApprovalWithBody Approve or deny a tool call
 	//
-	// Approves or denies a tool call. The decision applies only to the call's exact arguments. If you send an `arguments_hash` that doesn't match, the request fails with `409 invalid_state` and this `param`.
+	// Approves or denies a tool call, changes its arguments (`edit`), or answers the model instead of making it (`respond`). The decision applies only to the call's exact arguments. If you send an `arguments_hash` that doesn't match, the request fails with `409 invalid_state` and this `param`.
 	//
 	// Turnpike executes an approved call when all calls of the step have a decision. It never executes a denied call. The model gets your `reason` and continues.
 	//
-	// Repeating a decision has no effect. The opposite decision fails with `409 invalid_state`, and so does a late decision or one that the run doesn't need.
+	// Repeating a decision has no effect. Any other decision fails with `409 invalid_state`, and so does a late decision or one that the run doesn't need.
 	// The step and `GET /v1/audit/actions` show who decided, and when.
 	//
 	// Requires the scope `agents.runs:approve`.
@@ -6329,11 +6587,11 @@ type ClientInterface interface {
 
 	// DecideAgentApproval Approve or deny a tool call
 	//
-	// Approves or denies a tool call. The decision applies only to the call's exact arguments. If you send an `arguments_hash` that doesn't match, the request fails with `409 invalid_state` and this `param`.
+	// Approves or denies a tool call, changes its arguments (`edit`), or answers the model instead of making it (`respond`). The decision applies only to the call's exact arguments. If you send an `arguments_hash` that doesn't match, the request fails with `409 invalid_state` and this `param`.
 	//
 	// Turnpike executes an approved call when all calls of the step have a decision. It never executes a denied call. The model gets your `reason` and continues.
 	//
-	// Repeating a decision has no effect. The opposite decision fails with `409 invalid_state`, and so does a late decision or one that the run doesn't need.
+	// Repeating a decision has no effect. Any other decision fails with `409 invalid_state`, and so does a late decision or one that the run doesn't need.
 	// The step and `GET /v1/audit/actions` show who decided, and when.
 	//
 	// Requires the scope `agents.runs:approve`.
@@ -6389,7 +6647,9 @@ type ClientInterface interface {
 	// - `step.started`: Turnpike calls the model. A retried step sends this event again. Fields: `step` (its number), `step_id`.
 	// - `step.completed`: the model responded. Fields: `step`, `step_id`, `text`, `credits`.
 	// - `approval.requested`: a tool call needs a decision. Fields: `approval_id`, `call_id`, `tool`, `arguments`, `arguments_hash`.
-	// - `approval.decided`: someone decided. Fields: `approval_id`, `call_id`, `decision`, `decided_by`, `reason`.
+	// - `approval.decided`: someone decided. Fields: `approval_id`, `call_id`, `decision`, `decided_by`, `reason`, and for an edit `arguments` and `edited_arguments`.
+	// - `approval.approved`: the first of two approvers approved. Fields: `approval_id`, `call_id`, `approved_by`, `approvals`, `approvers`.
+	// - `approval.expired`: no one decided in time, and the run continues without the call. Fields: `approval_id`, `call_id`.
 	// - `tool_call.requested`: the model called a tool. Fields: `call_id`, `tool`, `arguments`.
 	// - `tool_call.started`: the server executes a tool. Fields: `call_id`, `tool`.
 	// - `tool_call.completed`: the server or you executed a tool, or the call failed. Fields: `call_id`, `tool`, `is_error`, `simulated`, `output`, `credits`.
@@ -7703,11 +7963,11 @@ func (c *Client) GetAgentRun(ctx context.Context, id AgentRunIDInPath, params *G
 
 // DecideAgentApprovalWithBody Approve or deny a tool call
 //
-// Approves or denies a tool call. The decision applies only to the call's exact arguments. If you send an `arguments_hash` that doesn't match, the request fails with `409 invalid_state` and this `param`.
+// Approves or denies a tool call, changes its arguments (`edit`), or answers the model instead of making it (`respond`). The decision applies only to the call's exact arguments. If you send an `arguments_hash` that doesn't match, the request fails with `409 invalid_state` and this `param`.
 //
 // Turnpike executes an approved call when all calls of the step have a decision. It never executes a denied call. The model gets your `reason` and continues.
 //
-// Repeating a decision has no effect. The opposite decision fails with `409 invalid_state`, and so does a late decision or one that the run doesn't need.
+// Repeating a decision has no effect. Any other decision fails with `409 invalid_state`, and so does a late decision or one that the run doesn't need.
 // The step and `GET /v1/audit/actions` show who decided, and when.
 //
 // Requires the scope `agents.runs:approve`.
@@ -7729,11 +7989,11 @@ func (c *Client) DecideAgentApprovalWithBody(ctx context.Context, id AgentRunIDI
 
 // DecideAgentApproval Approve or deny a tool call
 //
-// Approves or denies a tool call. The decision applies only to the call's exact arguments. If you send an `arguments_hash` that doesn't match, the request fails with `409 invalid_state` and this `param`.
+// Approves or denies a tool call, changes its arguments (`edit`), or answers the model instead of making it (`respond`). The decision applies only to the call's exact arguments. If you send an `arguments_hash` that doesn't match, the request fails with `409 invalid_state` and this `param`.
 //
 // Turnpike executes an approved call when all calls of the step have a decision. It never executes a denied call. The model gets your `reason` and continues.
 //
-// Repeating a decision has no effect. The opposite decision fails with `409 invalid_state`, and so does a late decision or one that the run doesn't need.
+// Repeating a decision has no effect. Any other decision fails with `409 invalid_state`, and so does a late decision or one that the run doesn't need.
 // The step and `GET /v1/audit/actions` show who decided, and when.
 //
 // Requires the scope `agents.runs:approve`.
@@ -7819,7 +8079,9 @@ func (c *Client) CancelAgentRun(ctx context.Context, id AgentRunIDInPath, params
 // - `step.started`: Turnpike calls the model. A retried step sends this event again. Fields: `step` (its number), `step_id`.
 // - `step.completed`: the model responded. Fields: `step`, `step_id`, `text`, `credits`.
 // - `approval.requested`: a tool call needs a decision. Fields: `approval_id`, `call_id`, `tool`, `arguments`, `arguments_hash`.
-// - `approval.decided`: someone decided. Fields: `approval_id`, `call_id`, `decision`, `decided_by`, `reason`.
+// - `approval.decided`: someone decided. Fields: `approval_id`, `call_id`, `decision`, `decided_by`, `reason`, and for an edit `arguments` and `edited_arguments`.
+// - `approval.approved`: the first of two approvers approved. Fields: `approval_id`, `call_id`, `approved_by`, `approvals`, `approvers`.
+// - `approval.expired`: no one decided in time, and the run continues without the call. Fields: `approval_id`, `call_id`.
 // - `tool_call.requested`: the model called a tool. Fields: `call_id`, `tool`, `arguments`.
 // - `tool_call.started`: the server executes a tool. Fields: `call_id`, `tool`.
 // - `tool_call.completed`: the server or you executed a tool, or the call failed. Fields: `call_id`, `tool`, `is_error`, `simulated`, `output`, `credits`.
@@ -15612,11 +15874,11 @@ type ClientWithResponsesInterface interface {
 
 	// DecideAgentApprovalWithBodyWithResponse Approve or deny a tool call
 	//
-	// Approves or denies a tool call. The decision applies only to the call's exact arguments. If you send an `arguments_hash` that doesn't match, the request fails with `409 invalid_state` and this `param`.
+	// Approves or denies a tool call, changes its arguments (`edit`), or answers the model instead of making it (`respond`). The decision applies only to the call's exact arguments. If you send an `arguments_hash` that doesn't match, the request fails with `409 invalid_state` and this `param`.
 	//
 	// Turnpike executes an approved call when all calls of the step have a decision. It never executes a denied call. The model gets your `reason` and continues.
 	//
-	// Repeating a decision has no effect. The opposite decision fails with `409 invalid_state`, and so does a late decision or one that the run doesn't need.
+	// Repeating a decision has no effect. Any other decision fails with `409 invalid_state`, and so does a late decision or one that the run doesn't need.
 	// The step and `GET /v1/audit/actions` show who decided, and when.
 	//
 	// Requires the scope `agents.runs:approve`.
@@ -15628,11 +15890,11 @@ type ClientWithResponsesInterface interface {
 
 	// DecideAgentApprovalWithResponse Approve or deny a tool call
 	//
-	// Approves or denies a tool call. The decision applies only to the call's exact arguments. If you send an `arguments_hash` that doesn't match, the request fails with `409 invalid_state` and this `param`.
+	// Approves or denies a tool call, changes its arguments (`edit`), or answers the model instead of making it (`respond`). The decision applies only to the call's exact arguments. If you send an `arguments_hash` that doesn't match, the request fails with `409 invalid_state` and this `param`.
 	//
 	// Turnpike executes an approved call when all calls of the step have a decision. It never executes a denied call. The model gets your `reason` and continues.
 	//
-	// Repeating a decision has no effect. The opposite decision fails with `409 invalid_state`, and so does a late decision or one that the run doesn't need.
+	// Repeating a decision has no effect. Any other decision fails with `409 invalid_state`, and so does a late decision or one that the run doesn't need.
 	// The step and `GET /v1/audit/actions` show who decided, and when.
 	//
 	// Requires the scope `agents.runs:approve`.
@@ -15688,7 +15950,9 @@ type ClientWithResponsesInterface interface {
 	// - `step.started`: Turnpike calls the model. A retried step sends this event again. Fields: `step` (its number), `step_id`.
 	// - `step.completed`: the model responded. Fields: `step`, `step_id`, `text`, `credits`.
 	// - `approval.requested`: a tool call needs a decision. Fields: `approval_id`, `call_id`, `tool`, `arguments`, `arguments_hash`.
-	// - `approval.decided`: someone decided. Fields: `approval_id`, `call_id`, `decision`, `decided_by`, `reason`.
+	// - `approval.decided`: someone decided. Fields: `approval_id`, `call_id`, `decision`, `decided_by`, `reason`, and for an edit `arguments` and `edited_arguments`.
+	// - `approval.approved`: the first of two approvers approved. Fields: `approval_id`, `call_id`, `approved_by`, `approvals`, `approvers`.
+	// - `approval.expired`: no one decided in time, and the run continues without the call. Fields: `approval_id`, `call_id`.
 	// - `tool_call.requested`: the model called a tool. Fields: `call_id`, `tool`, `arguments`.
 	// - `tool_call.started`: the server executes a tool. Fields: `call_id`, `tool`.
 	// - `tool_call.completed`: the server or you executed a tool, or the call failed. Fields: `call_id`, `tool`, `is_error`, `simulated`, `output`, `credits`.
@@ -18997,11 +19261,11 @@ func (c *ClientWithResponses) GetAgentRunWithResponse(ctx context.Context, id Ag
 
 // DecideAgentApprovalWithBodyWithResponse Approve or deny a tool call
 //
-// Approves or denies a tool call. The decision applies only to the call's exact arguments. If you send an `arguments_hash` that doesn't match, the request fails with `409 invalid_state` and this `param`.
+// Approves or denies a tool call, changes its arguments (`edit`), or answers the model instead of making it (`respond`). The decision applies only to the call's exact arguments. If you send an `arguments_hash` that doesn't match, the request fails with `409 invalid_state` and this `param`.
 //
 // Turnpike executes an approved call when all calls of the step have a decision. It never executes a denied call. The model gets your `reason` and continues.
 //
-// Repeating a decision has no effect. The opposite decision fails with `409 invalid_state`, and so does a late decision or one that the run doesn't need.
+// Repeating a decision has no effect. Any other decision fails with `409 invalid_state`, and so does a late decision or one that the run doesn't need.
 // The step and `GET /v1/audit/actions` show who decided, and when.
 //
 // Requires the scope `agents.runs:approve`.
@@ -19019,11 +19283,11 @@ func (c *ClientWithResponses) DecideAgentApprovalWithBodyWithResponse(ctx contex
 
 // DecideAgentApprovalWithResponse Approve or deny a tool call
 //
-// Approves or denies a tool call. The decision applies only to the call's exact arguments. If you send an `arguments_hash` that doesn't match, the request fails with `409 invalid_state` and this `param`.
+// Approves or denies a tool call, changes its arguments (`edit`), or answers the model instead of making it (`respond`). The decision applies only to the call's exact arguments. If you send an `arguments_hash` that doesn't match, the request fails with `409 invalid_state` and this `param`.
 //
 // Turnpike executes an approved call when all calls of the step have a decision. It never executes a denied call. The model gets your `reason` and continues.
 //
-// Repeating a decision has no effect. The opposite decision fails with `409 invalid_state`, and so does a late decision or one that the run doesn't need.
+// Repeating a decision has no effect. Any other decision fails with `409 invalid_state`, and so does a late decision or one that the run doesn't need.
 // The step and `GET /v1/audit/actions` show who decided, and when.
 //
 // Requires the scope `agents.runs:approve`.
@@ -19097,7 +19361,9 @@ func (c *ClientWithResponses) CancelAgentRunWithResponse(ctx context.Context, id
 // - `step.started`: Turnpike calls the model. A retried step sends this event again. Fields: `step` (its number), `step_id`.
 // - `step.completed`: the model responded. Fields: `step`, `step_id`, `text`, `credits`.
 // - `approval.requested`: a tool call needs a decision. Fields: `approval_id`, `call_id`, `tool`, `arguments`, `arguments_hash`.
-// - `approval.decided`: someone decided. Fields: `approval_id`, `call_id`, `decision`, `decided_by`, `reason`.
+// - `approval.decided`: someone decided. Fields: `approval_id`, `call_id`, `decision`, `decided_by`, `reason`, and for an edit `arguments` and `edited_arguments`.
+// - `approval.approved`: the first of two approvers approved. Fields: `approval_id`, `call_id`, `approved_by`, `approvals`, `approvers`.
+// - `approval.expired`: no one decided in time, and the run continues without the call. Fields: `approval_id`, `call_id`.
 // - `tool_call.requested`: the model called a tool. Fields: `call_id`, `tool`, `arguments`.
 // - `tool_call.started`: the server executes a tool. Fields: `call_id`, `tool`.
 // - `tool_call.completed`: the server or you executed a tool, or the call failed. Fields: `call_id`, `tool`, `is_error`, `simulated`, `output`, `credits`.

@@ -472,7 +472,9 @@ export interface paths {
          *     - `step.started`: Turnpike calls the model. A retried step sends this event again. Fields: `step` (its number), `step_id`.
          *     - `step.completed`: the model responded. Fields: `step`, `step_id`, `text`, `credits`.
          *     - `approval.requested`: a tool call needs a decision. Fields: `approval_id`, `call_id`, `tool`, `arguments`, `arguments_hash`.
-         *     - `approval.decided`: someone decided. Fields: `approval_id`, `call_id`, `decision`, `decided_by`, `reason`.
+         *     - `approval.decided`: someone decided. Fields: `approval_id`, `call_id`, `decision`, `decided_by`, `reason`, and for an edit `arguments` and `edited_arguments`.
+         *     - `approval.approved`: the first of two approvers approved. Fields: `approval_id`, `call_id`, `approved_by`, `approvals`, `approvers`.
+         *     - `approval.expired`: no one decided in time, and the run continues without the call. Fields: `approval_id`, `call_id`.
          *     - `tool_call.requested`: the model called a tool. Fields: `call_id`, `tool`, `arguments`.
          *     - `tool_call.started`: the server executes a tool. Fields: `call_id`, `tool`.
          *     - `tool_call.completed`: the server or you executed a tool, or the call failed. Fields: `call_id`, `tool`, `is_error`, `simulated`, `output`, `credits`.
@@ -549,11 +551,11 @@ export interface paths {
         put?: never;
         /**
          * Approve or deny a tool call
-         * @description Approves or denies a tool call. The decision applies only to the call's exact arguments. If you send an `arguments_hash` that doesn't match, the request fails with `409 invalid_state` and this `param`.
+         * @description Approves or denies a tool call, changes its arguments (`edit`), or answers the model instead of making it (`respond`). The decision applies only to the call's exact arguments. If you send an `arguments_hash` that doesn't match, the request fails with `409 invalid_state` and this `param`.
          *
          *     Turnpike executes an approved call when all calls of the step have a decision. It never executes a denied call. The model gets your `reason` and continues.
          *
-         *     Repeating a decision has no effect. The opposite decision fails with `409 invalid_state`, and so does a late decision or one that the run doesn't need.
+         *     Repeating a decision has no effect. Any other decision fails with `409 invalid_state`, and so does a late decision or one that the run doesn't need.
          *     The step and `GET /v1/audit/actions` show who decided, and when.
          *
          *     Requires the scope `agents.runs:approve`.
@@ -3669,6 +3671,37 @@ export interface components {
                     tool_names: string[];
                 } | null;
             } | null;
+            /** @description Who decides about calls that need approval, and which calls these are. Not for registered tool servers, or with `require_approval: never`. */
+            approval_rules?: components["schemas"]["ApprovalRules"] | null;
+        };
+        /**
+         * approval rules
+         * @description Who decides about the calls of a tool, and which calls need a decision. A rule that no one can satisfy is rejected.
+         */
+        ApprovalRules: {
+            /**
+             * @description What happens if no one decides in time: the run fails with `approval_expired`, or the model learns that the call wasn't made and the run continues. Default: `"fail"`.
+             * @enum {string}
+             */
+            on_expiry?: "fail" | "report" | "";
+            /** @description The roles that may decide, in the dashboard. Keys can't. The default is everyone with the scope `agents.runs:approve`. */
+            roles?: ("owner" | "admin" | "developer" | "viewer")[] | null;
+            /** @description How many must approve. With 2, calls can only be approved or denied. Default: `1`. */
+            approvers?: number;
+            /** @description Whether the key that created the run, the keys that it created, and the people who created it may not decide. Default: `false`. */
+            exclude_creator?: boolean;
+            /** @description Only calls that meet one of these conditions need approval. A value that is missing or can't be compared meets its condition. The default is every call. */
+            conditions?: {
+                /** @description A JSON Pointer to a value in the arguments, such as `/amount`. */
+                path: string;
+                /**
+                 * @description How to compare. All but `eq` and `ne` compare numbers.
+                 * @enum {string}
+                 */
+                operator: "eq" | "ne" | "gt" | "gte" | "lt" | "lte";
+                /** @description The value to compare with. */
+                value: string | number | boolean | null;
+            }[] | null;
         };
         AgentCheck: {
             /**
@@ -3696,14 +3729,18 @@ export interface components {
         };
         AgentDecision: {
             /**
-             * @description The decision.
+             * @description The decision. `edit` makes the call with other arguments. `respond` gives the model an answer instead of making the call.
              * @enum {string}
              */
-            decision: "approve" | "deny";
+            decision: "approve" | "deny" | "edit" | "respond";
             /** @description The reason. If you deny a call, the model gets it. */
             reason?: string;
-            /** @description The hash of the arguments that you reviewed, from `required_actions`. */
+            /** @description The hash of the arguments that you reviewed, from `required_actions`. Required for `edit`. */
             arguments_hash?: string;
+            /** @description For `edit` (required): the new arguments, as an object or as JSON in a string. They must fit the tool's parameters. */
+            arguments?: Record<string, never> | string;
+            /** @description For `respond` (required): the answer that the model gets instead of the tool's output. */
+            response?: string;
         };
         /**
          * agent run
@@ -3749,6 +3786,8 @@ export interface components {
                  * @description How long the run waits.
                  */
                 expires_at: number;
+                /** @description For an approval: the roles that may decide, if the tool limits them. */
+                roles?: string[];
             }[];
             /** @description The result of a completed run. */
             result: {
@@ -3864,8 +3903,8 @@ export interface components {
                 /** @description The decision about the call, if it needs one. */
                 approval: {
                     id: components["schemas"]["ApprovalId"];
-                    /** @description Null until someone decides. */
-                    decision: "approve" | "deny" | (string & {}) | null;
+                    /** @description Null until someone decides. More values may be added. */
+                    decision: "approve" | "deny" | "edit" | "respond" | (string & {}) | null;
                     /** @description The ID of the key, scoped token or person that decided. */
                     decided_by: string | null;
                     /** Unix time */
@@ -3879,6 +3918,10 @@ export interface components {
                      * @description How long the run waits for the decision. After you approve a call to your own tool, how long the run waits for its output.
                      */
                     expires_at: number | null;
+                    /** @description The arguments that a person set, as JSON in a string. Null if the call has the model's. */
+                    edited_arguments: string | null;
+                    /** @description Who has approved a call that needs two approvers. */
+                    approved_by: string[];
                 } | null;
                 /** @description The output for the model. Null if there is none (yet). */
                 output: string | null;
