@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
@@ -20,6 +21,8 @@ const maxGenerations = 4
 type Ancestor struct {
 	KeyID         string
 	MonthlyBudget *credits.Micro
+	Raise         *accounts.Raise
+	Limits        []accounts.Limit
 	RateLimit     *int64
 	Project       string
 	AllowedIPs    []netip.Prefix
@@ -92,7 +95,7 @@ func (p *Principal) inherit(ancestors []*Key) (ends *time.Time, err error) {
 		}
 		times = append(times, a.ExpiresAt)
 		p.limitModels(LimitOfAncestor, a.Allowed)
-		p.Ancestors = append(p.Ancestors, Ancestor{KeyID: a.ID, MonthlyBudget: a.MonthlyBudget, RateLimit: a.RateLimit, Project: a.Project, AllowedIPs: a.AllowedIPs, AllowedTools: a.AllowedTools})
+		p.Ancestors = append(p.Ancestors, Ancestor{KeyID: a.ID, MonthlyBudget: a.MonthlyBudget, Raise: a.Raise, Limits: a.Limits, RateLimit: a.RateLimit, Project: a.Project, AllowedIPs: a.AllowedIPs, AllowedTools: a.AllowedTools})
 	}
 	if first := earliest(times...); !first.IsZero() {
 		ends = &first

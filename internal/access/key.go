@@ -37,6 +37,8 @@ type Key struct {
 	LastFour      string
 	Scopes        []string
 	MonthlyBudget *credits.Micro
+	Raise         *accounts.Raise // of the monthly budget; nil for none
+	Limits        []accounts.Limit
 	Project       string
 	AllowedIPs    []netip.Prefix
 	RateLimit     *int64   // requests per minute
@@ -111,7 +113,8 @@ func (c Caller) checkBounds(k *Key) error {
 func (m *Keys) Create(ctx context.Context, tx *db.Tx, by Caller, k *Key) (value string, err error) {
 	now := m.now()
 	k.Prefix = PrefixOf(k.Environment)
-	if err := cmp.Or(accounts.CheckName("name", k.Name), k.check(), checkExpiry(k.ExpiresAt, now), by.checkBounds(k)); err != nil {
+	if err := cmp.Or(accounts.CheckName("name", k.Name), k.check(), checkExpiry(k.ExpiresAt, now), k.Raise.Check(k.MonthlyBudget, now),
+		accounts.ReplaceLimits(nil, k.Limits), by.checkBounds(k)); err != nil {
 		return "", err
 	}
 	if err := m.setParent(ctx, tx, by.Principal, k); err != nil {
@@ -125,10 +128,10 @@ func (m *Keys) Create(ctx context.Context, tx *db.Tx, by Caller, k *Key) (value 
 	k.LastFour = lastFour(value)
 	k.CreatedAt = now
 	k.CreatedBy = by.Actor.Name
-	_, err = tx.Exec(ctx, db.Insert("keys", "id, workspace_id, environment, name, prefix, scopes, monthly_budget, project, allowed_ips, rate_limit, allowed_tools, created_at, created_by, parent_key_id, expires_at, allowed_models, allowed_providers, alert_thresholds, alert_email"),
+	_, err = tx.Exec(ctx, db.Insert("keys", "id, workspace_id, environment, name, prefix, scopes, monthly_budget, project, allowed_ips, rate_limit, allowed_tools, created_at, created_by, parent_key_id, expires_at, allowed_models, allowed_providers, alert_thresholds, alert_email, limits, temporary_raise"),
 		k.ID, k.WorkspaceID, k.Environment, k.Name, k.Prefix, db.JSON(k.Scopes), (*int64)(k.MonthlyBudget), db.OrNull(k.Project),
 		db.JSON(k.AllowedIPs), k.RateLimit, db.NullList(k.AllowedTools), now.UnixMicro(), k.CreatedBy, db.OrNull(k.ParentID), db.Micros(k.ExpiresAt),
-		db.NullList(k.Allowed.Models), db.NullList(k.Allowed.Providers), k.AlertThresholds.Stored(), db.OrNull(k.AlertEmail))
+		db.NullList(k.Allowed.Models), db.NullList(k.Allowed.Providers), k.AlertThresholds.Stored(), db.OrNull(k.AlertEmail), accounts.StoredLimits(k.Limits), db.JSON(k.Raise))
 	if err != nil {
 		return "", err
 	}
@@ -187,6 +190,10 @@ func (m *Keys) Update(ctx context.Context, tx *db.Tx, by Caller, before, after *
 	if after.ExpiresAt != before.ExpiresAt {
 		invalid = cmp.Or(invalid, checkExpiry(after.ExpiresAt, now))
 	}
+	if after.Raise != before.Raise {
+		invalid = cmp.Or(invalid, after.Raise.Check(after.MonthlyBudget, now))
+	}
+	invalid = cmp.Or(invalid, accounts.ReplaceLimits(before.Limits, after.Limits))
 	if err := cmp.Or(invalid, by.checkBounds(before), by.checkBounds(after)); err != nil {
 		return err
 	}
@@ -196,9 +203,9 @@ func (m *Keys) Update(ctx context.Context, tx *db.Tx, by Caller, before, after *
 		}
 	}
 	_, err := tx.Exec(ctx, `UPDATE keys SET name = $2, scopes = $3, monthly_budget = $4, project = $5, allowed_ips = $6,
-		rate_limit = $7, expires_at = $8, allowed_tools = $9, allowed_models = $10, allowed_providers = $11, alert_thresholds = $12, alert_email = $13 WHERE id = $1`,
+		rate_limit = $7, expires_at = $8, allowed_tools = $9, allowed_models = $10, allowed_providers = $11, alert_thresholds = $12, alert_email = $13, limits = $14, temporary_raise = $15 WHERE id = $1`,
 		after.ID, after.Name, db.JSON(after.Scopes), (*int64)(after.MonthlyBudget), db.OrNull(after.Project), db.JSON(after.AllowedIPs), after.RateLimit, db.Micros(after.ExpiresAt), db.NullList(after.AllowedTools),
-		db.NullList(after.Allowed.Models), db.NullList(after.Allowed.Providers), after.AlertThresholds.Stored(), db.OrNull(after.AlertEmail))
+		db.NullList(after.Allowed.Models), db.NullList(after.Allowed.Providers), after.AlertThresholds.Stored(), db.OrNull(after.AlertEmail), accounts.StoredLimits(after.Limits), db.JSON(after.Raise))
 	if err != nil {
 		return err
 	}
@@ -232,7 +239,8 @@ func (m *Keys) revoke(ctx context.Context, tx *db.Tx, by Caller, k *Key, detail 
 // auditDetail returns everything about the key for the admin log, so that two entries show a change.
 func (k *Key) auditDetail() map[string]any {
 	detail := map[string]any{"key_hint": k.Hint(), "name": k.Name, "scopes": k.Scopes, "monthly_budget": k.MonthlyBudget,
-		"allowed_ips": k.AllowedIPs, "rate_limit": k.RateLimit, "allowed_tools": k.AllowedTools, "allowed_models": k.Allowed.Models, "allowed_providers": k.Allowed.Providers, "alert_thresholds": k.AlertThresholds, "alert_email": k.AlertEmail, "project": nil, "expires_at": nil}
+		"allowed_ips": k.AllowedIPs, "rate_limit": k.RateLimit, "allowed_tools": k.AllowedTools, "allowed_models": k.Allowed.Models, "allowed_providers": k.Allowed.Providers, "alert_thresholds": k.AlertThresholds, "alert_email": k.AlertEmail,
+		"temporary_raise": k.Raise, "limits": k.Limits, "project": nil, "expires_at": nil}
 	if k.AllowedIPs == nil {
 		detail["allowed_ips"] = []netip.Prefix{}
 	}
@@ -305,7 +313,8 @@ func ParseAllowedIPs(list []string) ([]netip.Prefix, error) {
 }
 
 const keyColumns = `k.id, k.workspace_id, k.environment, k.name, k.prefix, k.scopes, k.monthly_budget, k.project, k.allowed_ips,
-	k.rate_limit, k.allowed_tools, k.allowed_models, k.allowed_providers, k.created_at, k.created_by, k.parent_key_id, k.expires_at, k.revoked_at, k.last_used_at, k.last_used_ip, k.alert_thresholds, k.alert_email`
+	k.rate_limit, k.allowed_tools, k.allowed_models, k.allowed_providers, k.created_at, k.created_by, k.parent_key_id, k.expires_at, k.revoked_at, k.last_used_at, k.last_used_ip, k.alert_thresholds, k.alert_email,
+	k.limits, k.temporary_raise`
 
 // keyFrom joins a key with its current secret, and with the previous one during its grace period. $1 is
 // now.
@@ -317,7 +326,8 @@ const keySelect = "SELECT " + keyColumns + ", s.last_four, p.last_four, p.retire
 // scanKeyColumns reads keyColumns into k, and further columns into more.
 func scanKeyColumns(r db.Row, k *Key, more ...any) error {
 	return db.Scan(r, append([]any{&k.ID, &k.WorkspaceID, &k.Environment, &k.Name, &k.Prefix, &k.Scopes, &k.MonthlyBudget, &k.Project, &k.AllowedIPs,
-		&k.RateLimit, &k.AllowedTools, &k.Allowed.Models, &k.Allowed.Providers, &k.CreatedAt, &k.CreatedBy, &k.ParentID, &k.ExpiresAt, &k.RevokedAt, &k.LastUsedAt, &k.LastUsedIP, &k.AlertThresholds, &k.AlertEmail}, more...)...)
+		&k.RateLimit, &k.AllowedTools, &k.Allowed.Models, &k.Allowed.Providers, &k.CreatedAt, &k.CreatedBy, &k.ParentID, &k.ExpiresAt, &k.RevokedAt, &k.LastUsedAt, &k.LastUsedIP, &k.AlertThresholds, &k.AlertEmail,
+		&k.Limits, &k.Raise}, more...)...)
 }
 
 func scanKey(r db.Row) (*Key, error) {

@@ -5,6 +5,7 @@ package access
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -27,6 +28,8 @@ type Principal struct {
 	Project       string // pinned to; empty for none
 	AllowedIPs    []netip.Prefix
 	MonthlyBudget *credits.Micro
+	Raise         *accounts.Raise // of the monthly budget; nil for none
+	Limits        []accounts.Limit
 	RateLimit     *int64
 	AllowedTools  []string     // nil allows all
 	ModelLimits   []ModelLimit // of the key, its ancestors and the token
@@ -138,6 +141,12 @@ func (p *Principal) checkBounds(k *Key) error {
 	}
 	if p.MonthlyBudget != nil && (k.MonthlyBudget == nil || *k.MonthlyBudget > *p.MonthlyBudget) {
 		return wider("monthly_budget", "set monthly_budget to at most "+p.MonthlyBudget.String())
+	}
+	if p.MonthlyBudget != nil && k.Raise != nil && k.Raise.Budget > *p.MonthlyBudget && !k.Raise.IsWithin(p.Raise) {
+		return wider("temporary_raise", "set temporary_raise.budget to at most "+p.MonthlyBudget.String())
+	}
+	if at := accounts.FirstMissingLimit(k.Limits, p.Limits); at >= 0 {
+		return wider(accounts.LimitsField, fmt.Sprintf("add a limit for at least the same models as %s that is no higher", p.Limits[at].ID))
 	}
 	if p.RateLimit != nil && (k.RateLimit == nil || *k.RateLimit > *p.RateLimit) {
 		return wider("rate_limit", "set rate_limit to at most its own")

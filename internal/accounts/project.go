@@ -41,6 +41,8 @@ type Project struct {
 	Name          string
 	MonthlyBudget *credits.Micro
 	Allowed       catalog.Allowed
+	Raise         *Raise // of the monthly budget; nil for none
+	Limits        []Limit
 	CreatedAt     time.Time
 	ArchivedAt    *time.Time
 
@@ -55,10 +57,10 @@ func (p *Project) Status() string {
 	return "active"
 }
 
-const projectColumns = "workspace_id, environment, id, name, monthly_budget, created_at, archived_at, alert_thresholds, allowed_models, allowed_providers"
+const projectColumns = "workspace_id, environment, id, name, monthly_budget, created_at, archived_at, alert_thresholds, allowed_models, allowed_providers, limits, temporary_raise"
 
 var scanProject = db.Scanner(func(p *Project) []any {
-	return []any{&p.WorkspaceID, &p.Environment, &p.ID, &p.Name, &p.MonthlyBudget, &p.CreatedAt, &p.ArchivedAt, &p.AlertThresholds, &p.Allowed.Models, &p.Allowed.Providers}
+	return []any{&p.WorkspaceID, &p.Environment, &p.ID, &p.Name, &p.MonthlyBudget, &p.CreatedAt, &p.ArchivedAt, &p.AlertThresholds, &p.Allowed.Models, &p.Allowed.Providers, &p.Limits, &p.Raise}
 })
 
 // CreateProject stores a new project.
@@ -70,7 +72,7 @@ func CreateProject(ctx context.Context, tx *db.Tx, p *Project, now time.Time) er
 	if err := CheckName("name", p.Name); err != nil {
 		return err
 	}
-	if err := cmp.Or(p.AlertThresholds.Check(), p.Allowed.Check()); err != nil {
+	if err := cmp.Or(p.AlertThresholds.Check(), p.Allowed.Check(), p.Raise.Check(p.MonthlyBudget, now), ReplaceLimits(nil, p.Limits)); err != nil {
 		return err
 	}
 	if err := checkProjectLimit(ctx, tx, p.Tenant); err != nil {
@@ -78,7 +80,7 @@ func CreateProject(ctx context.Context, tx *db.Tx, p *Project, now time.Time) er
 	}
 	p.CreatedAt = now
 	_, err := tx.Exec(ctx, db.Insert("projects", projectColumns),
-		p.WorkspaceID, p.Environment, p.ID, p.Name, (*int64)(p.MonthlyBudget), now.UnixMicro(), nil, p.AlertThresholds.Stored(), db.NullList(p.Allowed.Models), db.NullList(p.Allowed.Providers))
+		p.WorkspaceID, p.Environment, p.ID, p.Name, (*int64)(p.MonthlyBudget), now.UnixMicro(), nil, p.AlertThresholds.Stored(), db.NullList(p.Allowed.Models), db.NullList(p.Allowed.Providers), StoredLimits(p.Limits), db.JSON(p.Raise))
 	if errors.Is(err, db.ErrExists) {
 		return fault.Param(fault.InvalidState, "id", "Project %q already exists. Restore an archived project with PATCH.", p.ID)
 	}
@@ -177,8 +179,8 @@ func oneProject(id string, r db.Row) (*Project, error) {
 	return p, db.OrNoSuch(err, "project", id)
 }
 
-// SaveProject stores a project's name, budget, allowed models and archival. A restored project counts toward the limit.
-func SaveProject(ctx context.Context, tx *db.Tx, p *Project) error {
+// SaveProject stores a project's name, budgets, limits, allowed models and archival. A restored project counts toward the limit.
+func SaveProject(ctx context.Context, tx *db.Tx, p *Project, now time.Time) error {
 	stored, err := GetProject(ctx, tx, p.Tenant, p.ID)
 	if err != nil {
 		return err
@@ -188,7 +190,12 @@ func SaveProject(ctx context.Context, tx *db.Tx, p *Project) error {
 			return err
 		}
 	}
-	if err := cmp.Or(p.AlertThresholds.Check(), p.Allowed.Check()); err != nil {
+	if !p.Raise.equal(stored.Raise) {
+		if err := p.Raise.Check(p.MonthlyBudget, now); err != nil {
+			return err
+		}
+	}
+	if err := cmp.Or(p.AlertThresholds.Check(), p.Allowed.Check(), ReplaceLimits(stored.Limits, p.Limits)); err != nil {
 		return err
 	}
 	if stored.ArchivedAt != nil && p.ArchivedAt == nil {
@@ -196,9 +203,9 @@ func SaveProject(ctx context.Context, tx *db.Tx, p *Project) error {
 			return err
 		}
 	}
-	_, err = tx.Exec(ctx, `UPDATE projects SET name = $4, monthly_budget = $5, archived_at = $6, alert_thresholds = $7, allowed_models = $8, allowed_providers = $9
+	_, err = tx.Exec(ctx, `UPDATE projects SET name = $4, monthly_budget = $5, archived_at = $6, alert_thresholds = $7, allowed_models = $8, allowed_providers = $9, limits = $10, temporary_raise = $11
 		WHERE workspace_id = $1 AND environment = $2 AND id = $3`,
-		p.WorkspaceID, p.Environment, p.ID, p.Name, (*int64)(p.MonthlyBudget), db.Micros(p.ArchivedAt), p.AlertThresholds.Stored(), db.NullList(p.Allowed.Models), db.NullList(p.Allowed.Providers))
+		p.WorkspaceID, p.Environment, p.ID, p.Name, (*int64)(p.MonthlyBudget), db.Micros(p.ArchivedAt), p.AlertThresholds.Stored(), db.NullList(p.Allowed.Models), db.NullList(p.Allowed.Providers), StoredLimits(p.Limits), db.JSON(p.Raise))
 	tx.Signal(SignalWorkspace, p.WorkspaceID)
 	return err
 }
@@ -206,7 +213,7 @@ func SaveProject(ctx context.Context, tx *db.Tx, p *Project) error {
 // LogAction writes an action on the project to the admin log.
 func (p *Project) LogAction(ctx context.Context, tx *db.Tx, by audit.Actor, action string, now time.Time) error {
 	return by.Log(ctx, tx, audit.Action{Tenant: p.Tenant, Project: p.ID, Action: action, Target: p.ID},
-		map[string]any{"name": p.Name, "monthly_budget": p.MonthlyBudget, "allowed_models": p.Allowed.Models, "allowed_providers": p.Allowed.Providers, "status": p.Status(), "alert_thresholds": p.AlertThresholds}, now)
+		map[string]any{"name": p.Name, "monthly_budget": p.MonthlyBudget, "allowed_models": p.Allowed.Models, "allowed_providers": p.Allowed.Providers, "status": p.Status(), "alert_thresholds": p.AlertThresholds, "temporary_raise": p.Raise, "limits": p.Limits}, now)
 }
 
 // ListProjects returns a page of projects by creation time.
@@ -272,17 +279,10 @@ func (d *Directory) invalidate(workspaceID string) {
 	delete(d.workspaces, workspaceID)
 }
 
-// Budgets returns the monthly budgets of the workspace and the project, which may be "". It is usually
-// served from memory.
-func (d *Directory) Budgets(ctx context.Context, t Tenant, project string) (workspace, ofProject *credits.Micro, err error) {
-	w, p, err := d.budgets(ctx, projectKey{t, project})
-	if err != nil {
-		return nil, nil, err
-	}
-	if p != nil {
-		ofProject = p.MonthlyBudget
-	}
-	return w.MonthlyCredits, ofProject, nil
+// Budgets returns the workspace and the project, which is nil if its ID is empty. Both must not be changed.
+// They are usually served from memory.
+func (d *Directory) Budgets(ctx context.Context, t Tenant, project string) (*Workspace, *Project, error) {
+	return d.budgets(ctx, projectKey{t, project})
 }
 
 // AllowedModels returns the models that requests of a project may use. A project that is created by its

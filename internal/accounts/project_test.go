@@ -29,7 +29,7 @@ func TestReadFromBeforeArchivalIsNotCached(t *testing.T) {
 		err = d.Write(t.Context(), func(tx *db.Tx) error {
 			now := time.Now()
 			p.ArchivedAt = &now
-			return SaveProject(t.Context(), tx, p)
+			return SaveProject(t.Context(), tx, p, time.Now())
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -74,7 +74,7 @@ func (o *outcome) backoff(now time.Time) time.Duration {
 // raise it.
 func budgetMessage(err error, otherwise string) string {
 	var r *spend.Refusal
-	if !errors.As(err, &r) || r.Level == spend.Run {
+	if !errors.As(err, &r) || r.Level == spend.Run || r.Level == spend.KeyLimit || r.Level == spend.ProjectLimit {
 		return otherwise
 	}
 	remedy := "Raise its budget."

@@ -96,7 +96,7 @@ func createBatch(c *Call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.s.Gateway.CheckRateLimit(c.modelCall(nil)); err != nil {
+	if err := c.s.Gateway.CheckRateLimit(c.Context(), c.modelCall(nil)); err != nil {
 		return err
 	}
 	return c.perform(body, action{do: func(ctx context.Context, tx *db.Tx) (any, error) {

@@ -18,7 +18,7 @@ func (c *Call) requester() media.Caller {
 // createJob creates a job of any kind. Its maximum cost is reserved first; the
 // transaction that stores the job hands it the reservation.
 func (c *Call) createJob(identity []byte, order func() (*media.Draft, error)) error {
-	if err := c.s.Gateway.CheckRateLimit(c.modelCall(nil)); err != nil {
+	if err := c.s.Gateway.CheckRateLimit(c.Context(), c.modelCall(nil)); err != nil {
 		return err
 	}
 	var o *media.Draft

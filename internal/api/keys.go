@@ -26,10 +26,11 @@ type KeyObject struct {
 	Scopes         []string             `json:"scopes"`
 	MonthlyBudget  *credits.Micro       `json:"monthly_budget"`
 	SpentThisMonth credits.Micro        `json:"spent_this_month"`
-	Project        *string              `json:"project"`
-	AllowedIPs     []string             `json:"allowed_ips"`
-	RateLimit      *int64               `json:"rate_limit"`
-	AllowedTools   *[]string            `json:"allowed_tools"`
+	limitsObject
+	Project      *string   `json:"project"`
+	AllowedIPs   []string  `json:"allowed_ips"`
+	RateLimit    *int64    `json:"rate_limit"`
+	AllowedTools *[]string `json:"allowed_tools"`
 	allowedLists
 	Status      string          `json:"status"`
 	CreatedAt   int64           `json:"created_at"`
@@ -59,9 +60,14 @@ func KeyObjects(ctx context.Context, q db.Querier, now time.Time, list ...*acces
 		out[i], ids[i] = NewKeyObject(k, now), k.ID
 	}
 	spent, err := spend.Spent(ctx, q, spend.Key, ids, spend.PeriodOf(now))
+	if err != nil {
+		return out, err
+	}
+	underLimits, err := spend.SpentUnderLimits(ctx, q, web.Map(list, keyBudgets), now)
 	for _, o := range out {
 		o.SpentThisMonth = spent[o.ID]
 		o.Forecast = newForecastObject(o.SpentThisMonth, o.MonthlyBudget, now)
+		o.addSpent(underLimits)
 	}
 	return out, err
 }
@@ -73,6 +79,7 @@ func NewKeyObject(k *access.Key, now time.Time) *KeyObject {
 		CreatedAt: k.CreatedAt.Unix(), CreatedBy: k.CreatedBy, ParentKeyID: orNil(k.ParentID), LastUsedAt: unix(k.LastUsedAt), LastUsedIP: orNil(k.LastUsedIP), ExpiresAt: unix(k.ExpiresAt)}
 	o.AlertThresholds, o.AlertEmail = thresholdsOrNull(k.AlertThresholds), orNil(k.AlertEmail)
 	o.allowedLists = newAllowedLists(k.Allowed)
+	o.limitsObject = newLimitsObject(k.Limits, k.Raise, now)
 	o.AllowedIPs = web.Map(k.AllowedIPs, web.ShowPrefix)
 	if k.AllowedTools != nil {
 		o.AllowedTools = &k.AllowedTools
@@ -101,6 +108,7 @@ type createKeyRequest struct {
 	RateLimit     *int64         `json:"rate_limit"`
 	AllowedTools  *[]string      `json:"allowed_tools"`
 	ExpiresAt     *int64         `json:"expires_at"`
+	limitFields
 
 	AlertThresholds accounts.AlertThresholds `json:"alert_thresholds"`
 	AlertEmail      string                   `json:"alert_email"`
@@ -115,6 +123,9 @@ func createKey(ctx context.Context, c *Call, tx *db.Tx, in createKeyRequest) (an
 	}
 	var err error
 	if k.Allowed, err = c.readAllowed(in.allowedLists); err != nil {
+		return nil, err
+	}
+	if err := c.applyLimits(in.limitFields, &k.Limits, &k.Raise); err != nil {
 		return nil, err
 	}
 	if k.ExpiresAt, err = fromUnix("expires_at", in.ExpiresAt); err != nil {
@@ -171,6 +182,7 @@ type updateKeyRequest struct {
 	RateLimit     jsonbody.Optional[int64]         `json:"rate_limit"`
 	AllowedTools  jsonbody.Optional[[]string]      `json:"allowed_tools"`
 	ExpiresAt     jsonbody.Optional[int64]         `json:"expires_at"`
+	limitFields
 
 	AlertThresholds jsonbody.Optional[accounts.AlertThresholds] `json:"alert_thresholds"`
 	AlertEmail      jsonbody.Optional[string]                   `json:"alert_email"`
@@ -206,6 +218,9 @@ func updateKey(ctx context.Context, c *Call, tx *db.Tx, in updateKeyRequest) (an
 	if err := c.changeAllowed(&k.Allowed, in.allowedChanges); err != nil {
 		return nil, err
 	}
+	if err := c.applyLimits(in.limitFields, &k.Limits, &k.Raise); err != nil {
+		return nil, err
+	}
 	if in.ExpiresAt.Set {
 		if k.ExpiresAt, err = fromUnix("expires_at", in.ExpiresAt.Pointer()); err != nil {
 			return nil, err
@@ -226,7 +241,7 @@ func updateKey(ctx context.Context, c *Call, tx *db.Tx, in updateKeyRequest) (an
 	if err := c.s.Keys.Update(ctx, tx, c.Caller(), before, &k); err != nil {
 		return nil, err
 	}
-	if err := spend.BudgetChanged(ctx, tx, spend.Account{Level: spend.Key, ID: k.ID}, c.s.Now()); err != nil {
+	if err := keyBudgets(&k).Change(ctx, tx, c.s.Now()); err != nil {
 		return nil, err
 	}
 	return c.key(ctx, tx, &k)

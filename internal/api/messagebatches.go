@@ -123,7 +123,7 @@ func createMessageBatch(c *Call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.s.Gateway.CheckRateLimit(c.modelCall(nil)); err != nil {
+	if err := c.s.Gateway.CheckRateLimit(c.Context(), c.modelCall(nil)); err != nil {
 		return err
 	}
 	id := ids.New(ids.MessageBatch)

@@ -2,6 +2,8 @@ package api
 
 import (
 	"context"
+	"time"
+
 	"turnpike/internal/accounts"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
@@ -19,6 +21,7 @@ type projectObject struct {
 	MonthlyBudget  *credits.Micro       `json:"monthly_budget"`
 	SpentThisMonth credits.Micro        `json:"spent_this_month"`
 	allowedLists
+	limitsObject
 	Status     string `json:"status"`
 	CreatedAt  int64  `json:"created_at"`
 	ArchivedAt *int64 `json:"archived_at"`
@@ -35,8 +38,8 @@ func thresholdsOrNull(t accounts.AlertThresholds) *accounts.AlertThresholds {
 	return &t
 }
 
-func newProjectObject(p *accounts.Project) *projectObject {
-	return &projectObject{ID: p.ID, Object: "project", Name: p.Name, Environment: p.Environment, MonthlyBudget: p.MonthlyBudget, allowedLists: newAllowedLists(p.Allowed),
+func newProjectObject(p *accounts.Project, now time.Time) *projectObject {
+	return &projectObject{limitsObject: newLimitsObject(p.Limits, p.Raise, now), ID: p.ID, Object: "project", Name: p.Name, Environment: p.Environment, MonthlyBudget: p.MonthlyBudget, allowedLists: newAllowedLists(p.Allowed),
 		Status: p.Status(), CreatedAt: p.CreatedAt.Unix(), ArchivedAt: unix(p.ArchivedAt), AlertThresholds: thresholdsOrNull(p.AlertThresholds)}
 }
 
@@ -45,16 +48,25 @@ func newProjectObject(p *accounts.Project) *projectObject {
 func (c *Call) projects(ctx context.Context, q db.Querier, list ...*accounts.Project) ([]*projectObject, error) {
 	out := make([]*projectObject, len(list))
 	var ids []string
+	var budgets []spend.Budgets
+	now := c.s.Now()
 	for i, p := range list {
-		out[i] = newProjectObject(p)
+		out[i] = newProjectObject(p, now)
 		if p.Environment == accounts.Live {
-			ids = append(ids, spend.ProjectID(p.WorkspaceID, p.ID))
+			id := spend.ProjectID(p.WorkspaceID, p.ID)
+			ids = append(ids, id)
+			budgets = append(budgets, spend.Budgets{Owner: spend.Account{Level: spend.Project, ID: id}, Limits: p.Limits})
 		}
 	}
-	spent, err := spend.Spent(ctx, q, spend.Project, ids, spend.PeriodOf(c.s.Now()))
+	spent, err := spend.Spent(ctx, q, spend.Project, ids, spend.PeriodOf(now))
+	if err != nil {
+		return out, err
+	}
+	underLimits, err := spend.SpentUnderLimits(ctx, q, budgets, now)
 	for _, o := range out {
 		o.SpentThisMonth = spent[spend.ProjectID(c.Principal.WorkspaceID, o.ID)]
 		o.Forecast = newForecastObject(o.SpentThisMonth, o.MonthlyBudget, c.s.Now())
+		o.addSpent(underLimits)
 	}
 	return out, err
 }
@@ -97,6 +109,7 @@ type createProjectRequest struct {
 	ID            string         `json:"id"`
 	Name          string         `json:"name"`
 	MonthlyBudget *credits.Micro `json:"monthly_budget"`
+	limitFields
 
 	AlertThresholds accounts.AlertThresholds `json:"alert_thresholds"`
 	allowedLists
@@ -112,6 +125,9 @@ func createProject(ctx context.Context, c *Call, tx *db.Tx, in createProjectRequ
 	p := &accounts.Project{Tenant: c.Principal.Tenant, ID: in.ID, Name: in.Name, MonthlyBudget: in.MonthlyBudget, AlertThresholds: in.AlertThresholds}
 	var err error
 	if p.Allowed, err = c.readAllowed(in.allowedLists); err != nil {
+		return nil, err
+	}
+	if err := c.applyLimits(in.limitFields, &p.Limits, &p.Raise); err != nil {
 		return nil, err
 	}
 	if err := accounts.CreateProject(ctx, tx, p, c.s.Now()); err != nil {
@@ -168,6 +184,7 @@ type updateProjectRequest struct {
 	Name          jsonbody.Optional[string]        `json:"name"`
 	MonthlyBudget jsonbody.Optional[credits.Micro] `json:"monthly_budget"`
 	Status        jsonbody.Optional[string]        `json:"status"`
+	limitFields
 
 	AlertThresholds jsonbody.Optional[accounts.AlertThresholds] `json:"alert_thresholds"`
 	allowedChanges
@@ -184,6 +201,9 @@ func updateProject(ctx context.Context, c *Call, tx *db.Tx, in updateProjectRequ
 	setNullable(&p.MonthlyBudget, in.MonthlyBudget)
 	set(&p.AlertThresholds, in.AlertThresholds)
 	if err := c.changeAllowed(&p.Allowed, in.allowedChanges); err != nil {
+		return nil, err
+	}
+	if err := c.applyLimits(in.limitFields, &p.Limits, &p.Raise); err != nil {
 		return nil, err
 	}
 	switch {

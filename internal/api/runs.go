@@ -22,7 +22,7 @@ func createRun(c *Call) error {
 	if err != nil {
 		return err
 	}
-	if err := c.s.Gateway.CheckRateLimit(c.modelCall(nil)); err != nil {
+	if err := c.s.Gateway.CheckRateLimit(c.Context(), c.modelCall(nil)); err != nil {
 		return err
 	}
 	order, err := c.s.Agents.Draft(c.Context(), agents.Caller{Principal: c.Principal, Project: c.Project, RequestID: c.ID, IP: c.IP.String()}, in)

@@ -79,7 +79,7 @@ type Entry struct {
 type Hold interface{ Release() }
 
 var insertRequests = db.NewBulk("requests", db.Upsert("id", "settled", "status", "error_code", "project", "model", "provider", "attempts", "input_tokens", "output_tokens",
-	"reserved", "credits", "simulated_credits", "usage_source", "latency_us", "upstream_us", "unbilled_credits", "price_version", "cached_tokens")+`
+	"reserved", "credits", "simulated_credits", "usage_source", "latency_us", "upstream_us", "unbilled_credits", "price_version", "cached_tokens", "accounts")+`
 	-- A late refusal changes a settled entry once: afterwards a job may have amended it.
 	WHERE NOT requests.settled OR excluded.error_code = 'storage_unavailable' AND requests.error_code IS DISTINCT FROM 'storage_unavailable'`, requestTypes...)
 

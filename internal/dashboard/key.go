@@ -30,6 +30,7 @@ type keyData struct {
 	Example   string // a request that the key may send, with the secret
 	Manages   bool   // the person may change it
 	Days      *daily
+	Limits    []limitRow
 	LooksBack int
 	Addresses []keyAddress
 	Requests  []*audit.Entry
@@ -67,6 +68,9 @@ func (req *request) keyHistory(d *keyData) (err error) {
 	}
 	d.CreatedBy = actorName(k.CreatedBy, names, nil)
 	if d.Days, err = req.lastDays(spend.UsageQuery{KeyID: k.ID}); err != nil {
+		return err
+	}
+	if d.Limits, err = req.limitRows(spend.Account{Level: spend.Key, ID: k.ID}, k.Limits); err != nil {
 		return err
 	}
 	if d.Addresses, err = addressesOf(req.Context(), req.s.DB, k.ID); err != nil {

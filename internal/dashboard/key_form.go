@@ -22,6 +22,7 @@ type keyForm struct {
 	LastDay  string
 	IPs      string
 	Tools    string
+	Limits   limitsForm
 	allowedForm
 }
 
@@ -86,7 +87,7 @@ func (req *request) presets() []preset {
 // newKeyForm returns the form of a key, with its scopes selected. Wildcards of the key
 // have their own checkbox.
 func (req *request) newKeyForm(k *access.Key, chosen string) (*keyForm, error) {
-	f := &keyForm{Key: k, Seen: keyFingerprint(k), Presets: req.presets()}
+	f := &keyForm{Key: k, Seen: keyFingerprint(k), Presets: req.presets(), Limits: newLimitsForm(k.Limits, k.Raise, req.now())}
 	for i, p := range f.Presets {
 		f.Presets[i].Chosen = p.Name == chosen
 	}
@@ -182,13 +183,17 @@ func updateKey(req *request) (*view, error) {
 		if err := req.s.Keys.Update(req.Context(), tx, req.caller(), before, &k); err != nil {
 			return err
 		}
-		return spend.BudgetChanged(req.Context(), tx, spend.Account{Level: spend.Key, ID: k.ID}, req.now())
+		budgets := spend.Budgets{Owner: spend.Account{Level: spend.Key, ID: k.ID}, Raise: k.Raise, Limits: k.Limits}
+		return budgets.Change(req.Context(), tx, req.now())
 	})
 }
 
 func (req *request) readKey(k *access.Key) (err error) {
 	k.Name, k.Scopes, k.Project = req.form("name"), req.formScopes(), req.form("project")
 	if k.MonthlyBudget, err = req.formCredits("monthly_budget"); err != nil {
+		return err
+	}
+	if err := req.readLimits(&k.Limits, &k.Raise); err != nil {
 		return err
 	}
 	if k.RateLimit, err = req.formNumber("rate_limit"); err != nil {

@@ -89,9 +89,11 @@ type projectData struct {
 	Project projectRow
 	Seen    string // the fingerprint of the form's values
 	allowedForm
-	Days *daily
-	Keys []keyRow
-	More bool // keys
+	Form   limitsForm
+	Limits []limitRow
+	Days   *daily
+	Keys   []keyRow
+	More   bool // keys
 }
 
 func projectPage(req *request) (*view, error) {
@@ -107,7 +109,10 @@ func projectPage(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := projectData{Project: rows[0], Seen: projectFingerprint(p), allowedForm: newAllowedForm(p.Allowed)}
+	d := projectData{Project: rows[0], Seen: projectFingerprint(p), Form: newLimitsForm(p.Limits, p.Raise, req.now()), allowedForm: newAllowedForm(p.Allowed)}
+	if d.Limits, err = req.limitRows(spend.Account{Level: spend.Project, ID: spend.ProjectID(p.WorkspaceID, p.ID)}, p.Limits); err != nil {
+		return nil, err
+	}
 	if d.Days, err = req.lastDays(spend.UsageQuery{Project: p.ID}); err != nil {
 		return nil, err
 	}
@@ -133,6 +138,9 @@ func updateProject(req *request) (*view, error) {
 		before := projectFingerprint(p)
 		p.Name, p.MonthlyBudget, p.AlertThresholds = req.form("name"), budget, thresholds
 		if err := req.readAllowed(&p.Allowed); err != nil {
+			return err
+		}
+		if err := req.readLimits(&p.Limits, &p.Raise); err != nil {
 			return err
 		}
 		return req.checkEditConflict(before, projectFingerprint(p))

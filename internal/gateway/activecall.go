@@ -33,9 +33,11 @@ type activeCall struct {
 	gateway     *snapshot
 	request     *request
 	record      *audit.Record
+	admitted    *admission
 	ticket      *limits.Ticket
 	deferWork   func(func())       // nil runs it immediately
 	reservation *spend.Reservation // nil for a test call
+	budgets     []callLimit        // limits that the reservation counts toward
 	phase       phase
 	started     time.Time
 	observation Observation
@@ -46,10 +48,28 @@ type activeCall struct {
 	attemptStarted time.Time
 }
 
-func (g *snapshot) startCall(c Call, r *request, ticket *limits.Ticket, first target) *activeCall {
+func (g *snapshot) startCall(r *request, admitted *admission) *activeCall {
 	g.inFlight.Add(1)
-	return &activeCall{gateway: g, request: r, record: c.Record, ticket: ticket, deferWork: c.Defer, started: g.Now(), target: first,
+	c := admitted.call
+	return &activeCall{gateway: g, request: r, record: c.Record, admitted: admitted, ticket: admitted.ticket, deferWork: c.Defer, started: g.Now(), target: admitted.targets[0],
 		observation: Observation{Operation: r.operation, Environment: string(c.Principal.Environment), Requested: r.models[0], RequestedKnown: g.isKnownName(r.models[0]), TraceParent: c.TraceParent}}
+}
+
+// admit counts an attempt at a fallback toward the limits that apply to it and have not counted the call yet.
+func (a *activeCall) admit(t target) error {
+	var subjects []limits.Subject
+	for _, l := range a.admitted.limits {
+		if l.Models != nil && l.Match(t.offer) && !a.ticket.Includes(l.ID) {
+			subjects = append(subjects, l.rates(a.admitted.call))
+		}
+	}
+	if len(subjects) == 0 {
+		return nil
+	}
+	if err := a.ticket.Extend(subjects, a.gateway.rateTokens(a.request, []target{t}), a.gateway.Now()); err != nil {
+		return rateLimitFault(err, a.admitted.limits, a.admitted.call)
+	}
+	return nil
 }
 
 func (a *activeCall) startAttempt(t target) {
@@ -70,6 +90,7 @@ func (a *activeCall) settle(u providers.Usage, source string) (charged credits.M
 	u.ToolCalls = a.request.toolCalls(a.target, u)
 	cost := a.target.offer.Cost(unitsOf(u))
 	var unbilled credits.Micro
+	a.dropOtherLimits()
 	if a.reservation != nil {
 		charged = min(cost, a.reservation.Amount)
 		unbilled = cost - charged
@@ -91,6 +112,21 @@ func (a *activeCall) settle(u providers.Usage, source string) (charged credits.M
 		}
 	})
 	return charged
+}
+
+// dropOtherLimits charges the call only to the limits of the model that ran. Those of fallbacks were reserved
+// as well.
+func (a *activeCall) dropOtherLimits() {
+	var others []spend.Account
+	for _, l := range a.budgets {
+		if !l.appliesTo([]target{a.target}) {
+			others = append(others, l.account())
+		}
+	}
+	if a.budgets = nil; len(others) > 0 {
+		a.reservation.Drop(others)
+		a.record.Note(func(e *audit.Entry) { e.Accounts = a.reservation.Accounts() })
+	}
 }
 
 func (a *activeCall) settleResponse(resp *providers.Response) credits.Micro {

@@ -58,6 +58,14 @@ func (g *snapshot) attempt(ctx context.Context, a *activeCall, targets []target,
 			return nil, upstreamFault(ctx.Err())
 		}
 		t := targets[i]
+		if i > 0 {
+			if err := a.admit(t); err != nil && i+1 < len(targets) {
+				i++
+				continue
+			} else if err != nil {
+				return nil, err
+			}
+		}
 		a.startAttempt(t)
 		if i > 0 {
 			a.record.Note(func(e *audit.Entry) { e.Model, e.Provider = t.offer.ID, t.provider.Name() })

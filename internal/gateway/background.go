@@ -36,11 +36,12 @@ func (g *Gateway) ReserveResponse(ctx context.Context, c Call, in *responses.Req
 		return nil, err
 	}
 	first := targets[0]
-	ticket, err := s.checkRateLimit(c, r, first)
+	r.runsLater = true
+	admitted, err := s.checkRateLimit(ctx, c, r, targets)
 	if err != nil {
 		return nil, err
 	}
-	ticket.End() // the slot in flight: background responses have their own limits
+	admitted.ticket.End() // the slot in flight: background responses have their own limits
 	if c.UseProject != nil {
 		if err := c.UseProject(ctx); err != nil {
 			return nil, err
@@ -52,17 +53,18 @@ func (g *Gateway) ReserveResponse(ctx context.Context, c Call, in *responses.Req
 	if c.Principal.Environment == accounts.Test { // test calls are free
 		return out, nil
 	}
-	if out.Reservation, out.MaxOutput, err = s.reserve(ctx, c, r, targets); err != nil {
+	reserved, err := s.reserve(ctx, c, r, targets)
+	if err != nil {
 		return nil, err
 	}
-	out.Amount = out.Reservation.Amount
+	out.Reservation, out.MaxOutput, out.Amount = reserved.Reservation, reserved.maxOutput, reserved.Amount
 	c.Record.Note(func(e *audit.Entry) { e.Accounts = out.Reservation.Accounts() })
 	return out, nil
 }
 
 // usePrepaid is reserve for a call whose job has the reservation.
-func usePrepaid(_ context.Context, c Call, _ *request, _ []target) (*spend.Reservation, int64, error) {
-	return &spend.Reservation{Amount: c.Prepaid.Amount}, c.Prepaid.MaxOutput, nil
+func usePrepaid(_ context.Context, c Call, _ *request, targets []target) (*reservedCall, error) {
+	return &reservedCall{Reservation: &spend.Reservation{Amount: c.Prepaid.Amount}, maxOutput: c.Prepaid.MaxOutput, targets: targets}, nil
 }
 
 // SoFar returns the tokens of a stream so far and their cost, as if it ended now.

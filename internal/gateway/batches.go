@@ -95,8 +95,12 @@ func (g *snapshot) prepareBatch(ctx context.Context, c Call, r *request, targets
 	b.Model, b.PriceVersion = t.offer.ID, g.Catalog.PriceVersion()
 	if c.Prepaid != nil {
 		b.MaxOutput = c.Prepaid.MaxOutput
-	} else if b.Reservation, b.MaxOutput, err = g.reserve(ctx, c, r, targets); err != nil {
-		return err
+	} else {
+		reserved, err := g.reserve(ctx, c, r, targets)
+		if err != nil {
+			return err
+		}
+		b.Reservation, b.MaxOutput = reserved.Reservation, reserved.maxOutput
 	}
 	if b.MaxOutput > 0 {
 		r.maxOutput = b.MaxOutput

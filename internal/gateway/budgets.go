@@ -2,70 +2,199 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"time"
 
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
 	"turnpike/internal/credits"
 	"turnpike/internal/fault"
+	"turnpike/internal/limits"
 	"turnpike/internal/spend"
 )
 
-// caps returns every account that a call is charged to, with its budget.
-func (g *Gateway) caps(ctx context.Context, c Call) ([]spend.Cap, error) {
+// caps returns every account that a call to one of the targets is charged to at a time, with its budget, and
+// the limits among them. Without targets, only limits for all models apply.
+func (g *Gateway) caps(ctx context.Context, c Call, targets []target, at time.Time) (caps []spend.Cap, applied []callLimit, err error) {
 	p := c.Principal
 	workspace, project, err := g.Budgets(ctx, p.Tenant, c.Project)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	caps := []spend.Cap{
-		{Account: spend.Account{Level: spend.Workspace, ID: p.WorkspaceID}, Limit: workspace},
-		{Account: spend.Account{Level: spend.Key, ID: p.KeyID}, Limit: p.MonthlyBudget},
+	caps = []spend.Cap{
+		{Account: spend.Account{Level: spend.Workspace, ID: p.WorkspaceID}, Limit: workspace.MonthlyCredits},
+		{Account: spend.Account{Level: spend.Key, ID: p.KeyID}, Limit: p.Raise.Apply(p.MonthlyBudget, at)},
 	}
-	if c.Project != "" {
-		caps = append(caps, spend.Cap{Account: spend.Account{Level: spend.Project, ID: spend.ProjectID(p.WorkspaceID, c.Project)}, Limit: project})
+	if project != nil {
+		caps = append(caps, spend.Cap{Account: spend.Account{Level: spend.Project, ID: spend.ProjectID(p.WorkspaceID, c.Project)}, Limit: project.Raise.Apply(project.MonthlyBudget, at)})
 	}
 	for _, a := range p.Ancestors {
-		caps = append(caps, spend.Cap{Account: spend.Account{Level: spend.Key, ID: a.KeyID}, Limit: a.MonthlyBudget})
+		caps = append(caps, spend.Cap{Account: spend.Account{Level: spend.Key, ID: a.KeyID}, Limit: a.Raise.Apply(a.MonthlyBudget, at)})
 	}
-	return caps, nil
+	for _, l := range limitsOf(p, project) {
+		if l.Budget != nil && l.appliesTo(targets) {
+			caps = append(caps, spend.Cap{Account: l.account(), Window: l.Window, Limit: l.Budget})
+			applied = append(applied, l)
+		}
+	}
+	return caps, applied, nil
 }
 
+// callLimit is a limit of a call's key, of an ancestor of that key, or of the call's project.
+type callLimit struct {
+	*accounts.Limit
+	level    spend.Level // of the owner: a key or a project
+	owner    string
+	position int
+}
+
+// limitsOf returns all limits of a call, for any model. The project may be nil.
+func limitsOf(p *access.Principal, project *accounts.Project) (list []callLimit) {
+	add := func(level spend.Level, owner string, limits []accounts.Limit) {
+		for i := range limits {
+			list = append(list, callLimit{&limits[i], level, owner, i})
+		}
+	}
+	add(spend.Key, p.KeyID, p.Limits)
+	for _, a := range p.Ancestors {
+		add(spend.Key, a.KeyID, a.Limits)
+	}
+	if project != nil && len(project.Limits) > 0 {
+		add(spend.Project, spend.ProjectID(project.WorkspaceID, project.ID), project.Limits)
+	}
+	return list
+}
+
+// findLimits is limitsOf before the call's project may exist.
+func (g *Gateway) findLimits(ctx context.Context, c Call) ([]callLimit, error) {
+	if c.Project == "" {
+		return limitsOf(c.Principal, nil), nil
+	}
+	_, project, err := g.Budgets(ctx, c.Principal.Tenant, c.Project)
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return nil, err
+	}
+	return limitsOf(c.Principal, project), nil
+}
+
+func (l callLimit) account() spend.Account { return spend.LimitAccount(l.level, l.owner, l.ID) }
+
+// appliesTo reports whether the limit applies to one of the targets. A limit for all models always does.
+func (l callLimit) appliesTo(targets []target) bool {
+	return l.Models == nil || slices.ContainsFunc(targets, func(t target) bool { return l.Match(t.offer) })
+}
+
+// without returns the targets to which the limit doesn't apply.
+func (l callLimit) without(targets []target) []target {
+	if l.Models == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(targets), func(t target) bool { return l.Match(t.offer) })
+}
+
+// rates returns the limits of requests. The steps of an agent run don't count as requests.
+func (l callLimit) rates(c Call) limits.Subject {
+	s := limits.Subject{ID: l.ID}
+	set := func(field, value *int64) {
+		if value != nil {
+			*field = *value
+		}
+	}
+	if !c.Step {
+		set(&s.Limits.RequestsPerMinute, l.RequestsPerMinute)
+	}
+	set(&s.Limits.TokensPerMinute, l.TokensPerMinute)
+	set(&s.Limits.InFlight, l.ConcurrentRequests)
+	return s
+}
+
+// name describes the limit in messages.
+func (l callLimit) name() string {
+	if l.Models == nil {
+		return fmt.Sprintf("limit %s of the %s", l.ID, l.level)
+	}
+	return fmt.Sprintf("limit %s of the %s for %s", l.ID, l.level, strings.Join(l.Models, ", "))
+}
+
+// isAncestors reports whether the limit belongs to a key that created the principal's.
+func (l callLimit) isAncestors(p *access.Principal) bool {
+	return l.level == spend.Key && l.owner != p.KeyID
+}
+
+// source is who set the limit, as limit_source shows it.
+func (l callLimit) source() spend.Level {
+	if l.Models != nil {
+		return "model"
+	}
+	return l.level
+}
+
+// limitDetails are the details of an error by a budget.
 type limitDetails struct {
-	LimitSource spend.Level   `json:"limit_source"`
-	Limit       credits.Micro `json:"limit"`
-	Spent       credits.Micro `json:"spent"`
-	Reserved    credits.Micro `json:"reserved"`  // for calls and jobs in progress
-	ResetsAt    *int64        `json:"resets_at"` // null for a run, whose budget never resets
+	LimitSource spend.Level     `json:"limit_source"`
+	Level       spend.Level     `json:"level,omitzero"`    // the owner of one of its limits; empty for its monthly budget
+	LimitID     string          `json:"limit_id,omitzero"` // of that limit
+	Window      accounts.Window `json:"window,omitzero"`   // of that limit
+	Limit       credits.Micro   `json:"limit"`
+	Spent       credits.Micro   `json:"spent"`
+	Reserved    credits.Micro   `json:"reserved"`  // for calls and jobs in progress
+	ResetsAt    *int64          `json:"resets_at"` // null for a budget that never starts again, such as that of a run
+}
+
+// rateDetails are the details of an error by a rate of a limit.
+type rateDetails struct {
+	LimitSource spend.Level `json:"limit_source"`
+	Level       spend.Level `json:"level"`
+	LimitID     string      `json:"limit_id"`
 }
 
 // ancestorDetails are what the owner of this key may know about an ancestor's budget.
 type ancestorDetails struct {
 	LimitSource string `json:"limit_source"`
-	ResetsAt    int64  `json:"resets_at"`
+	ResetsAt    *int64 `json:"resets_at"`
 }
+
+const ancestorSource = "ancestor_key"
 
 func ancestorFault(r *spend.Refusal, hint string) error {
 	remedy := "Raise"
 	if r.Transient {
 		remedy = "Retry when requests in progress have finished, raise"
 	}
-	f := fault.New(fault.BudgetExceeded, "A key that created this key has too little of its monthly budget left for this request. %s that budget, or %s.", remedy, hint)
-	f.Details = ancestorDetails{LimitSource: "ancestor_key", ResetsAt: r.Resets.Unix()}
+	budget := "monthly budget"
+	if r.Level != spend.Key {
+		budget = "budget for this model"
+	}
+	f := fault.New(fault.BudgetExceeded, "A key that created this key has too little of its %s left for this request. %s that budget, or %s.", budget, remedy, hint)
+	f.Details = ancestorDetails{LimitSource: ancestorSource, ResetsAt: resetsAt(r)}
 	return f.Because(r)
 }
 
-// refusalFault converts the refusal of a budget. The hint is what to do other than raising it. The
-// settlement of the log entry publishes the event about the refusal.
-func refusalFault(c Call, r *spend.Refusal, hint string) error {
+func resetsAt(r *spend.Refusal) *int64 {
+	if r.Resets.IsZero() {
+		return nil
+	}
+	at := r.Resets.Unix()
+	return &at
+}
+
+// inWindow says in messages when a budget was used.
+var inWindow = map[accounts.Window]string{accounts.WindowDay: "today", accounts.WindowWeek: "this week", accounts.WindowMonth: "this month", accounts.WindowLifetime: "so far"}
+
+// refusalFault converts the refusal of a budget, which may be one of the limits. The hint is what to do other
+// than raising it. The settlement of the log entry publishes the event about the refusal.
+func refusalFault(c Call, of []callLimit, r *spend.Refusal, hint string) error {
 	c.Record.Note(func(e *audit.Entry) { e.Hold = r })
-	if r.Level == spend.Key && r.ID != c.Principal.KeyID {
+	p := c.Principal
+	i := slices.IndexFunc(of, func(l callLimit) bool { return l.account() == r.Account })
+	if r.Level == spend.Key && r.ID != p.KeyID || i >= 0 && of[i].isAncestors(p) {
 		return ancestorFault(r, hint)
 	}
-	details := limitDetails{LimitSource: r.Level, Limit: r.Limit, Spent: r.Spent, Reserved: r.Reserved}
-	if !r.Resets.IsZero() {
-		at := r.Resets.Unix()
-		details.ResetsAt = &at
-	}
+	details := limitDetails{LimitSource: r.Level, Limit: r.Limit, Spent: r.Spent, Reserved: r.Reserved, ResetsAt: resetsAt(r)}
 	reserved, wait := "", ""
 	if r.Reserved > 0 {
 		reserved = fmt.Sprintf(" and reserved %s for requests in progress", r.Reserved)
@@ -74,14 +203,67 @@ func refusalFault(c Call, r *spend.Refusal, hint string) error {
 		wait = " Retry when those have finished."
 	}
 	var f *fault.Error
-	switch r.Level {
-	case spend.Workspace:
+	switch {
+	case i >= 0:
+		l := of[i]
+		details.LimitSource, details.Level, details.LimitID, details.Window = l.source(), l.level, l.ID, l.Window
+		param := accounts.LimitParam(l.position, "budget")
+		f = fault.Param(fault.BudgetExceeded, param, "Requests under %s have used %s of %s credits %s%s, and this request could cost more than is left.%s Raise %s of the %s, or %s.",
+			l.name(), r.Spent, r.Limit, inWindow[l.Window], reserved, wait, param, l.level, hint)
+	case r.Level == spend.Workspace:
 		f = fault.New(fault.InsufficientCredits, "Not enough credits: the workspace has used %s of %s this month%s, and this request could cost more than is left.%s An admin can raise the limit with PATCH /v1/billing.", r.Spent, r.Limit, reserved, wait)
-	case spend.Run:
+	case r.Level == spend.Run:
 		f = fault.New(fault.BudgetExceeded, "The run has used %s of its budget of %s credits, and its next step could cost more than is left.", r.Spent, r.Limit)
 	default:
 		f = fault.New(fault.BudgetExceeded, "The %s has used %s of its monthly budget of %s credits%s, and this request could cost more than is left.%s Raise the budget, or %s.", r.Level, r.Spent, r.Limit, reserved, wait, hint)
 	}
 	f.Details = details
 	return f.Because(r)
+}
+
+// rateFields are the fields of a limit by the kind of a refusal.
+var rateFields = map[limits.Kind]string{limits.Requests: "requests_per_minute", limits.Tokens: "tokens_per_minute", limits.InFlight: "concurrent_requests"}
+
+// rateLimitFault converts the refusal of a rate limit, which may be one of the limits.
+func rateLimitFault(err error, of []callLimit, c Call) error {
+	var r *limits.Refusal
+	if !errors.As(err, &r) {
+		return err
+	}
+	r.Headers(c.Header)
+	f := fault.New(fault.RateLimitExceeded, "%s", r.Error())
+	if l := refusedBy(of, err); l != nil && l.isAncestors(c.Principal) {
+		f.Message = "A limit of a key that created this key refuses this request: " + f.Message
+	} else if l != nil {
+		f.Param = accounts.LimitParam(l.position, rateFields[r.Kind])
+		f.Message = fmt.Sprintf("The %s refuses this request: %s", l.name(), f.Message)
+		f.Details = rateDetails{LimitSource: l.source(), Level: l.level, LimitID: l.ID}
+	}
+	f.RetryAfter = r.RetryAfter
+	return f.Because(r)
+}
+
+// refusedBy returns the limit whose rate refused a call, or nil.
+func refusedBy(of []callLimit, err error) *callLimit {
+	r, _ := errors.AsType[*limits.Refusal](err)
+	i := slices.IndexFunc(of, func(l callLimit) bool { return r != nil && l.ID == r.ID })
+	if i < 0 {
+		return nil
+	}
+	return &of[i]
+}
+
+// CheckLimits checks that the models of new limits exist. Those of the limits before may have been removed since.
+func (g *Gateway) CheckLimits(before, after []accounts.Limit) error {
+	s := g.current.Load()
+	for i, l := range after {
+		for _, pattern := range l.Models {
+			isOld := slices.ContainsFunc(before, func(b accounts.Limit) bool { return slices.Contains(b.Models, pattern) })
+			if !isOld && !s.knowsPattern(pattern) {
+				param := accounts.LimitParam(i, "models")
+				return fault.Invalid(param, "%s has %q, but no model of this server has that name. List the names with GET /v1/models.", param, pattern)
+			}
+		}
+	}
+	return nil
 }

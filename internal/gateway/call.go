@@ -34,8 +34,8 @@ type Gateway struct {
 // Rates are the default limits of keys.
 type Rates struct{ Live, Test limits.Limits }
 
-// BudgetsFunc returns the monthly budgets of a workspace and of one of its projects; nil is unlimited.
-type BudgetsFunc func(ctx context.Context, t accounts.Tenant, project string) (ofWorkspace, ofProject *credits.Micro, err error)
+// BudgetsFunc returns a workspace and one of its projects, or nil if the name is empty.
+type BudgetsFunc func(ctx context.Context, t accounts.Tenant, project string) (*accounts.Workspace, *accounts.Project, error)
 
 // Options configure a gateway.
 type Options struct {
@@ -172,14 +172,15 @@ func (g *snapshot) run(ctx context.Context, c Call, r *request, targets []target
 		}
 		ctx = providers.WithTransport(ctx, resultTransport{c.Batch.Result})
 	}
-	ticket := &limits.Ticket{}
+	admitted := &admission{call: c, ticket: &limits.Ticket{}, targets: targets}
 	if c.Prepaid == nil {
 		var err error
-		if ticket, err = g.checkRateLimit(c, r, targets[0]); err != nil {
+		if admitted, err = g.checkRateLimit(ctx, c, r, targets); err != nil {
 			return nil, err
 		}
 	}
-	a := g.startCall(c, r, ticket, targets[0])
+	a := g.startCall(r, admitted)
+	targets = admitted.targets
 	streaming := false
 	defer func() {
 		if !streaming { // an error, a plain response, or a panic
@@ -198,14 +199,14 @@ func (g *snapshot) run(ctx context.Context, c Call, r *request, targets []target
 		if c.Prepaid != nil {
 			reserve = usePrepaid
 		}
-		var output int64
-		var err error
-		if a.reservation, output, err = reserve(ctx, c, r, targets); err != nil {
+		reserved, err := reserve(ctx, c, r, targets)
+		if err != nil {
 			a.observeFailure(err)
 			return nil, err
 		}
-		if output > 0 {
-			r.maxOutput = output
+		a.reservation, a.budgets = reserved.Reservation, reserved.limits
+		if targets = reserved.targets; reserved.maxOutput > 0 {
+			r.maxOutput = reserved.maxOutput
 		}
 	}
 	first := targets[0]
@@ -271,27 +272,61 @@ func merged(a, b []string) []string {
 	return slices.Concat(a, slices.DeleteFunc(slices.Clone(b), func(name string) bool { return slices.Contains(a, name) }))
 }
 
-// checkRateLimit counts the call against the limits of its key and the key's ancestors.
-func (g *snapshot) checkRateLimit(c Call, r *request, t target) (*limits.Ticket, error) {
-	p := c.Principal
-	subjects := []limits.Subject{{ID: p.KeyID, Limits: g.limitsOf(c, p.RateLimit)}}
-	for _, a := range p.Ancestors {
-		subjects = append(subjects, limits.Subject{ID: a.KeyID, Limits: g.limitsOf(c, a.RateLimit)})
-	}
-	tokens := estimateTokens(r.maxInput)
-	if r.maxOutput > 0 {
-		tokens += r.choices * g.maxOutputFor(t, r)
-	}
-	ticket, err := g.Limiter.BeginAll(subjects, tokens, g.Now())
-	if err != nil {
-		return nil, rateLimitFault(err, c.Header)
-	}
-	ticket.Headers(c.Header)
-	return ticket, nil
+// admission is a call that its rate limits admit.
+type admission struct {
+	call    Call
+	ticket  *limits.Ticket
+	targets []target    // that the rates of the limits admit
+	limits  []callLimit // all limits of the call
 }
 
-// limitsOf returns the limits of a key, whose own rate limit may be nil.
-func (g *snapshot) limitsOf(c Call, own *int64) limits.Limits {
+// checkRateLimit counts the call against the rate limits of its key and the key's ancestors, and against the
+// limits that apply to its first target. If one of those refuses, the call goes to targets to which it
+// doesn't apply.
+func (g *snapshot) checkRateLimit(ctx context.Context, c Call, r *request, targets []target) (*admission, error) {
+	p := c.Principal
+	list, err := g.findLimits(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	subjects := []limits.Subject{{ID: p.KeyID, Limits: g.ratesOf(c, p.RateLimit)}}
+	for _, a := range p.Ancestors {
+		subjects = append(subjects, limits.Subject{ID: a.KeyID, Limits: g.ratesOf(c, a.RateLimit)})
+	}
+	for own := len(subjects); ; subjects = subjects[:own] {
+		likely := targets
+		if !r.runsLater && len(targets) > 0 {
+			likely = targets[:1]
+		}
+		for _, l := range list {
+			if l.appliesTo(likely) {
+				subjects = append(subjects, l.rates(c))
+			}
+		}
+		ticket, err := g.Limiter.BeginAll(subjects, g.rateTokens(r, targets), g.Now())
+		if err == nil {
+			ticket.Headers(c.Header)
+			return &admission{c, ticket, targets, list}, nil
+		}
+		l := refusedBy(list, err)
+		if l == nil || r.runsLater || len(l.without(targets)) == 0 {
+			return nil, rateLimitFault(err, list, c)
+		}
+		targets = l.without(targets)
+	}
+}
+
+// rateTokens returns the tokens that a call to the first target counts as until its usage is known.
+func (g *snapshot) rateTokens(r *request, targets []target) int64 {
+	tokens := estimateTokens(r.maxInput)
+	if r.maxOutput > 0 && len(targets) > 0 {
+		tokens += r.choices * g.maxOutputFor(targets[0], r)
+	}
+	return tokens
+}
+
+// ratesOf returns the rate limits of a key, whose own may be nil.
+func (g *snapshot) ratesOf(c Call, own *int64) limits.Limits {
 	l := g.Rates.Live
 	if c.Principal.Environment == accounts.Test {
 		l = g.Rates.Test
@@ -306,13 +341,13 @@ func (g *snapshot) limitsOf(c Call, own *int64) limits.Limits {
 }
 
 // CheckRateLimit counts a request that creates a job or a run against the key's limits. It
-// takes no slot in flight.
-func (g *Gateway) CheckRateLimit(c Call) error {
-	ticket, err := g.current.Load().checkRateLimit(c, &request{}, target{offer: &catalog.Offer{}})
+// takes no slot in flight. Limits for some models don't count it.
+func (g *Gateway) CheckRateLimit(ctx context.Context, c Call) error {
+	admitted, err := g.current.Load().checkRateLimit(ctx, c, &request{}, nil)
 	if err != nil {
 		return err
 	}
-	ticket.End()
+	admitted.ticket.End()
 	return nil
 }
 

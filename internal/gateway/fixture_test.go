@@ -42,6 +42,9 @@ type fixture struct {
 	workspace string
 	budget    *credits.Micro // of the workspace
 	keyBudget *credits.Micro
+	keyRaise  *accounts.Raise
+	keyLimits []accounts.Limit
+	project   *accounts.Project // of every call; nil for none
 	env       accounts.Environment
 	observed  func() []Observation // since the last call
 	pauses    *[]time.Duration     // before retries, which don't sleep in tests
@@ -130,13 +133,18 @@ func dollars(in, out int64) *catalog.ListPrice {
 	return &catalog.ListPrice{Input: big.NewRat(in, 1), Output: big.NewRat(out, 1)}
 }
 
-func (r *fixture) budgets(context.Context, accounts.Tenant, string) (workspace, project *credits.Micro, err error) {
-	return r.budget, nil, nil
+func (r *fixture) budgets(context.Context, accounts.Tenant, string) (*accounts.Workspace, *accounts.Project, error) {
+	return &accounts.Workspace{ID: r.workspace, MonthlyCredits: r.budget}, r.project, nil
 }
 
 func (r *fixture) newCall() Call {
 	id := ids.New(ids.Request)
-	return Call{Principal: &access.Principal{Tenant: accounts.Tenant{WorkspaceID: r.workspace, Environment: r.env}, KeyID: testKey, MonthlyBudget: r.keyBudget},
+	name := ""
+	if r.project != nil {
+		name = r.project.ID
+	}
+	return Call{Project: name, Principal: &access.Principal{Tenant: accounts.Tenant{WorkspaceID: r.workspace, Environment: r.env}, KeyID: testKey,
+		MonthlyBudget: r.keyBudget, Raise: r.keyRaise, Limits: r.keyLimits},
 		Record: r.log.Open(audit.Entry{RequestID: id, Tenant: accounts.Tenant{WorkspaceID: r.workspace, Environment: r.env}, KeyID: testKey, CreatedAt: time.Now(), Method: "POST", Path: "/v1/chat/completions"}),
 		Header: http.Header{}}
 }

@@ -11,6 +11,7 @@ import (
 	"turnpike/internal/catalog"
 	"turnpike/internal/credits"
 	"turnpike/internal/fault"
+	"turnpike/internal/limits"
 	"turnpike/internal/providers"
 	"turnpike/internal/spend"
 )
@@ -58,6 +59,8 @@ type Quote struct {
 	Model        string
 	MaxCost      credits.Micro
 	PriceVersion string
+
+	targets []target
 }
 
 // Quote returns the maximum cost of units at any of the models. Without models the router chooses.
@@ -67,16 +70,21 @@ func (g *Gateway) Quote(ctx context.Context, o Owner, models []string, kind cata
 	if err != nil {
 		return nil, err
 	}
-	q := &Quote{Model: targets[0].offer.ID, PriceVersion: s.Catalog.PriceVersion()}
+	q := &Quote{Model: targets[0].offer.ID, PriceVersion: s.Catalog.PriceVersion(), targets: targets}
 	for _, t := range targets {
 		q.MaxCost = max(q.MaxCost, t.maxUnitCost(u))
 	}
 	return q, nil
 }
 
-// Reserve reserves the maximum cost of a job under every budget that applies.
+// Reserve counts a job toward the rates of the limits for its models, and reserves its maximum cost under every
+// budget that applies. Which of the models will run is unknown, so those of all apply. Test jobs are free and
+// have no reservation.
 func (g *Gateway) Reserve(ctx context.Context, c Call, q Quote, now time.Time) (*spend.Reservation, error) {
-	caps, err := g.caps(ctx, c)
+	if err := g.countJob(ctx, c, q.targets); err != nil || c.Principal.Environment == accounts.Test {
+		return nil, err
+	}
+	caps, applied, err := g.caps(ctx, c, q.targets, now)
 	if err != nil {
 		return nil, err
 	}
@@ -84,13 +92,33 @@ func (g *Gateway) Reserve(ctx context.Context, c Call, q Quote, now time.Time) (
 	var refusal *spend.Refusal
 	if errors.As(err, &refusal) {
 		noteModel(c, q.Model)
-		return nil, refusalFault(c, refusal, requestLess)
+		return nil, refusalFault(c, applied, refusal, requestLess)
 	}
 	if err != nil {
 		return nil, err
 	}
 	c.Record.Note(func(e *audit.Entry) { e.Accounts = reservation.Accounts() })
 	return reservation, nil
+}
+
+// countJob counts a job toward the limits for its models. CheckRateLimit has counted it toward the others.
+func (g *Gateway) countJob(ctx context.Context, c Call, targets []target) error {
+	list, err := g.findLimits(ctx, c)
+	if err != nil {
+		return err
+	}
+	var subjects []limits.Subject
+	for _, l := range list {
+		if l.Models != nil && l.appliesTo(targets) {
+			subjects = append(subjects, l.rates(c))
+		}
+	}
+	ticket, err := g.Limiter.BeginAll(subjects, 0, g.Now())
+	if err != nil {
+		return rateLimitFault(err, list, c)
+	}
+	ticket.End()
+	return nil
 }
 
 const defaultVideoModel = "sora-2"

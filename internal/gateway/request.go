@@ -38,6 +38,7 @@ type request struct {
 	session      *session                        // for the choice among providers; nil chooses at random
 	routes       map[string]*Route               // of the workspace, by name; nil if the request names none
 	searches     int64                           // the usual number that a rerank model counts; 0 for other kinds
+	runsLater    bool                            // it isn't known yet which target will run, so the limits of all apply
 }
 
 type needs struct{ tools, vision, audio, schema bool }

@@ -58,14 +58,59 @@ func (g *snapshot) maxCost(t target, r *request) credits.Micro {
 	return maxTokenCost(t, r, r.choices*g.maxOutputFor(t, r))
 }
 
+// reservedCall is a call whose maximum cost is reserved.
+type reservedCall struct {
+	*spend.Reservation
+	maxOutput int64       // of one choice, or 0 for no limit
+	targets   []target    // whose limits have enough left
+	limits    []callLimit // that the reservation counts toward
+}
+
 // reserve reserves the maximum cost of the call at the most expensive target, under every
 // budget that applies. If a budget has less left and the client set no limit, the output is
-// limited to what is left. It returns the limit of one choice, or 0 for none.
-func (g *snapshot) reserve(ctx context.Context, c Call, r *request, targets []target) (*spend.Reservation, int64, error) {
-	caps, err := g.caps(ctx, c)
-	if err != nil {
-		return nil, 0, err
+// limited to what is left. If the limit of some models has too little left, the call goes to
+// targets to which it doesn't apply.
+func (g *snapshot) reserve(ctx context.Context, c Call, r *request, targets []target) (*reservedCall, error) {
+	for {
+		caps, applied, err := g.caps(ctx, c, targets, c.Record.CreatedAt())
+		if err != nil {
+			return nil, err
+		}
+		reservation, output, err := g.reserveAt(ctx, c, r, pricedTargets{targets, caps})
+		if err == nil {
+			return &reservedCall{reservation, output, targets, applied}, nil
+		}
+		refusal, ok := errors.AsType[*spend.Refusal](err)
+		if !ok {
+			return nil, err
+		}
+		rest := withoutRefused(applied, refusal, targets)
+		if r.runsLater || len(rest) == 0 {
+			return nil, budgetFault(c, r, refused{refusal, applied, targets[0]})
+		}
+		targets = rest
 	}
+}
+
+// withoutRefused returns the targets to which the limit that refused doesn't apply. It returns none if
+// another budget refused.
+func withoutRefused(applied []callLimit, r *spend.Refusal, targets []target) []target {
+	for _, l := range applied {
+		if l.account() == r.Account {
+			return l.without(targets)
+		}
+	}
+	return nil
+}
+
+type pricedTargets struct {
+	targets []target
+	caps    []spend.Cap
+}
+
+// reserveAt reserves under the budgets, or returns a *spend.Refusal.
+func (g *snapshot) reserveAt(ctx context.Context, c Call, r *request, at pricedTargets) (*spend.Reservation, int64, error) {
+	targets, caps := at.targets, at.caps
 	var amount credits.Micro
 	var last *spend.Refusal
 	for _, t := range targets {
@@ -82,11 +127,11 @@ func (g *snapshot) reserve(ctx context.Context, c Call, r *request, targets []ta
 		left := refusal.Left()
 		lower := affordableOutput(targets, r, left)
 		if r.maxOutput != 0 || left >= amount || lower < minOutput {
-			return nil, 0, budgetFault(c, r, targets[0], refusal.For(least))
+			return nil, 0, refusal.For(least)
 		}
 		last, amount, output = refusal, left, lower // another budget may have even less left
 	}
-	return nil, 0, budgetFault(c, r, targets[0], last.For(least))
+	return nil, 0, last.For(least)
 }
 
 // minCost returns the least amount for which the call is made: all that it can cost, unless
@@ -101,13 +146,20 @@ func minCost(targets []target, r *request, maxCost credits.Micro) (least credits
 	return min(least, maxCost)
 }
 
+// refused is a call to a target that a budget refused.
+type refused struct {
+	*spend.Refusal
+	limits []callLimit
+	target target
+}
+
 // budgetFault notes in the log which model there were no credits for.
-func budgetFault(c Call, r *request, t target, refusal *spend.Refusal) error {
-	noteModel(c, t.offer.ID)
+func budgetFault(c Call, r *request, by refused) error {
+	noteModel(c, by.target.offer.ID)
 	if r.choices > 0 {
-		return refusalFault(c, refusal, "request fewer tokens with max_tokens")
+		return refusalFault(c, by.limits, by.Refusal, "request fewer tokens with max_tokens")
 	}
-	return refusalFault(c, refusal, requestLess)
+	return refusalFault(c, by.limits, by.Refusal, requestLess)
 }
 
 func noteModel(c Call, model string) {

@@ -16,13 +16,13 @@ func (g *Gateway) ReserveToolCall(ctx context.Context, c Call, price credits.Mic
 	if c.Principal.Environment == accounts.Test {
 		return nil
 	}
-	caps, err := g.caps(ctx, c)
+	caps, applied, err := g.caps(ctx, c, nil, c.Record.CreatedAt())
 	if err != nil {
 		return err
 	}
 	reservation, err := g.current.Load().reserveAmount(ctx, c, caps, price)
 	if refusal, ok := errors.AsType[*spend.Refusal](err); ok {
-		return refusalFault(c, refusal.For(price), "call a tool with a lower price")
+		return refusalFault(c, applied, refusal.For(price), "call a tool with a lower price")
 	}
 	if err != nil {
 		return err

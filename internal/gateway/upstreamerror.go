@@ -3,12 +3,10 @@ package gateway
 import (
 	"context"
 	"errors"
-	"net/http"
 	"strings"
 	"time"
 
 	"turnpike/internal/fault"
-	"turnpike/internal/limits"
 	"turnpike/internal/providers"
 	"turnpike/internal/safehttp"
 )
@@ -62,17 +60,6 @@ func upstreamFault(err error) error {
 		return fault.New(fault.Upstream, "The model provider is unreachable.").Because(err)
 	}
 	return fault.New(fault.Upstream, "The model provider failed.").Because(err)
-}
-
-func rateLimitFault(err error, h http.Header) error {
-	var r *limits.Refusal
-	if !errors.As(err, &r) {
-		return err
-	}
-	r.Headers(h)
-	f := fault.New(fault.RateLimitExceeded, "%s", r.Error())
-	f.RetryAfter = r.RetryAfter
-	return f.Because(r)
 }
 
 func modelNotFound(param, name string) *fault.Error {

@@ -14,6 +14,7 @@ const (
 	Workspace   = "ws_"
 	User        = "usr_"
 	Key         = "key_"
+	Limit       = "lim_" // of a key or a project
 	ScopedToken = "st_"
 	Request     = "req_"
 	Endpoint    = "wh_"

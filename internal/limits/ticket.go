@@ -3,6 +3,7 @@ package limits
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -93,6 +94,21 @@ func (t *Ticket) Adjust(tokens int64, now time.Time) {
 		h.shard.mu.Unlock()
 		l.send(h.shard, h.entry, o)
 	}
+}
+
+// Includes reports whether the request counts toward a subject.
+func (t *Ticket) Includes(id string) bool {
+	return slices.ContainsFunc(t.holds, func(h hold) bool { return h.id == id })
+}
+
+// Extend counts an admitted request toward further subjects. If one refuses, it returns a *Refusal and changes
+// nothing.
+func (t *Ticket) Extend(subjects []Subject, tokens int64, now time.Time) error {
+	more, err := t.limiter.BeginAll(subjects, tokens, now)
+	if err == nil {
+		t.holds = append(t.holds, more.holds...)
+	}
+	return err
 }
 
 // End frees the request's slots. Repeated calls do nothing.

@@ -24,6 +24,7 @@ type Draft struct {
 	Job         *Job
 	tasks       []*task
 	reservation *spend.Reservation
+	quote       gateway.Quote
 	store       func(ctx context.Context) error // stores the file of the request; may be nil
 	size        int64                           // of that file
 }
@@ -79,7 +80,7 @@ func (s *Service) newDraft(ctx context.Context, from Caller, in draftParams) (*D
 	if p.Environment == accounts.Live {
 		j.Reserved = quote.MaxCost
 	}
-	return &Draft{Job: j}, nil
+	return &Draft{Job: j, quote: *quote}, nil
 }
 
 // addTask adds a task that is due immediately.
@@ -96,12 +97,10 @@ func (o *Draft) addTask(name string, input any) error {
 // Reserve reserves the maximum cost of the job under every budget that applies. Call
 // it outside of a transaction, and EndReservation afterward.
 func (s *Service) Reserve(ctx context.Context, c gateway.Call, o *Draft) (err error) {
-	if o.Job.Environment == accounts.Live { // test calls are free
-		if o.reservation, err = s.Gateway.Reserve(ctx, c, gateway.Quote{Model: o.Job.Model, MaxCost: o.Job.Reserved}, o.Job.CreatedAt); err != nil {
-			return err
-		}
-		o.Job.Accounts = o.reservation.Accounts()
+	if o.reservation, err = s.Gateway.Reserve(ctx, c, o.quote, o.Job.CreatedAt); err != nil || o.reservation == nil {
+		return err
 	}
+	o.Job.Accounts = o.reservation.Accounts()
 	return nil
 }
 

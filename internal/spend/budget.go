@@ -60,6 +60,15 @@ type Account struct {
 	ID    string
 }
 
+// LimitAccount returns the account of one of the limits of a key or a project.
+func LimitAccount(owner Level, ownerID, limitID string) Account {
+	level := KeyLimit
+	if owner == Project {
+		level = ProjectLimit
+	}
+	return Account{level, ownerID + "/" + limitID}
+}
+
 // ProjectID qualifies a project's ID, which is unique only in its workspace.
 func ProjectID(workspaceID, project string) string { return workspaceID + "/" + project }
 

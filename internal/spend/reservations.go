@@ -267,12 +267,31 @@ func (r *Reservation) end(charge credits.Micro) {
 	r.cache.mu.Lock()
 	defer r.cache.mu.Unlock()
 	for _, h := range r.holds {
-		h.lease.reserved -= r.Amount
-		h.lease.granted -= charge
-		if h.generation != h.lease.generation {
-			h.lease.stale += r.Amount - charge
-		}
+		h.end(r.Amount, charge)
 	}
+}
+
+// end deducts a charge from the lease and releases the rest. The caller holds the cache's lock.
+func (h hold) end(amount, charge credits.Micro) {
+	h.lease.reserved -= amount
+	h.lease.granted -= charge
+	if h.generation != h.lease.generation {
+		h.lease.stale += amount - charge
+	}
+}
+
+// Drop releases the reservation under some of its accounts. They are not charged.
+func (r *Reservation) Drop(list []Account) {
+	isDropped := func(a Account) bool { return slices.Contains(list, a) }
+	r.cache.mu.Lock()
+	defer r.cache.mu.Unlock()
+	r.holds = slices.DeleteFunc(r.holds, func(h hold) bool {
+		if isDropped(h.key.Account) {
+			h.end(r.Amount, 0)
+		}
+		return isDropped(h.key.Account)
+	})
+	r.keys = slices.DeleteFunc(r.keys, func(k accountPeriod) bool { return isDropped(k.Account) })
 }
 
 // Accounts lists the accounts that the request will be charged to, for the log.

@@ -260,11 +260,12 @@ type ProjectChange struct {
 // the leases under its old budget. Test projects have no budget, and can share
 // their ID with a live one.
 func ChangeProject(ctx context.Context, tx *db.Tx, p *accounts.Project, c ProjectChange) error {
-	if err := accounts.SaveProject(ctx, tx, p); err != nil {
+	if err := accounts.SaveProject(ctx, tx, p, c.At); err != nil {
 		return err
 	}
 	if p.Environment == accounts.Live {
-		if err := BudgetChanged(ctx, tx, Account{Project, ProjectID(p.WorkspaceID, p.ID)}, c.At); err != nil {
+		budgets := Budgets{Account{Project, ProjectID(p.WorkspaceID, p.ID)}, p.Raise, p.Limits}
+		if err := budgets.Change(ctx, tx, c.At); err != nil {
 			return err
 		}
 	}

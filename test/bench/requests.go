@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"turnpike/internal/access"
+	"turnpike/internal/accounts"
 	"turnpike/internal/app"
+	"turnpike/internal/catalog"
 	"turnpike/internal/credits"
 	"turnpike/test/chaos/program"
 )
@@ -131,6 +133,7 @@ type gatewayServers struct {
 	mock     *child
 	provider string          // address of the mock
 	servers  []*loaded       // a bare reverse proxy, then Turnpike on each engine
+	limited  []*loaded       // the same, with a key that has limits
 	places   []program.Place // of Turnpike
 	stop     func()
 }
@@ -152,6 +155,7 @@ func (b *bench) startGateway(usual staticOrder) *gatewayServers {
 	stops = append(stops, proxy.kill)
 	g.servers = []*loaded{newLoaded("httputil.ReverseProxy", proxied, proxy.pid(), anyKey)}
 	g.servers[0].reconnect = true
+	g.limited = g.servers[:1:1]
 	for _, e := range b.engines {
 		at, remove := b.newPlace(e)
 		stops = append(stops, remove)
@@ -160,14 +164,28 @@ func (b *bench) startGateway(usual staticOrder) *gatewayServers {
 		check(os.WriteFile(config, []byte(text), 0o600))
 		server := must(b.binary().Serve(at, append([]string{"--config", config}, noLimits...)...))
 		stops = append(stops, server.Kill)
-		budget := credits.Micro(plentyOf * 1_000_000)
-		key := newAccounts(b.ctx, at, 1, access.Key{Tenant: liveKey.Tenant, MonthlyBudget: &budget})[0].key
-		must(callAPI(b.ctx, "PATCH", server.URL+"/v1/billing", key, fmt.Appendf(nil, `{"monthly_credits":%d}`, plentyOf)))
-		s := newLoaded(e.String(), addressOf(server.URL), server.Pid(), key)
-		s.database = e.pid
-		g.servers, g.places = append(g.servers, s), append(g.places, at)
+		load := func(limits []accounts.Limit) *loaded {
+			budget := plentyOf * credits.Credit
+			key := newAccounts(b.ctx, at, 1, access.Key{Tenant: liveKey.Tenant, MonthlyBudget: &budget, Limits: limits})[0].key
+			must(callAPI(b.ctx, "PATCH", server.URL+"/v1/billing", key, fmt.Appendf(nil, `{"monthly_credits":%d}`, plentyOf)))
+			s := newLoaded(e.String(), addressOf(server.URL), server.Pid(), key)
+			s.database = e.pid
+			return s
+		}
+		g.servers, g.limited, g.places = append(g.servers, load(nil)), append(g.limited, load(benchLimits())), append(g.places, at)
 	}
 	return g
+}
+
+// benchLimits are a budget in three windows, of which two are for the measured model, and rates.
+func benchLimits() []accounts.Limit {
+	budget, rate := plentyOf*credits.Credit, int64(plentyOf/100)
+	return []accounts.Limit{
+		{Models: catalog.Patterns{"gpt-4o-mini"}, Budget: &budget, Window: accounts.WindowDay, RequestsPerMinute: &rate, TokensPerMinute: &rate},
+		{Models: catalog.Patterns{"gpt-*"}, Budget: &budget, Window: accounts.WindowWeek},
+		{Budget: &budget, Window: accounts.WindowLifetime},
+		{Models: catalog.Patterns{"claude-*"}, Budget: &budget, Window: accounts.WindowMonth},
+	}
 }
 
 var usualResponse = staticOrder{Plain: providerAnswer, Events: providerEvents(20)}
@@ -185,6 +203,12 @@ func measureGateway(b *bench) {
 	}
 	b.section("Gateway, plain")
 	b.requestTable(plain)
+	limited := b.throughput("gateway with limits", g.limited, false, mock.pid())
+	for i, s := range limited[1:] {
+		b.atLeast(s.ratio(limited[0], sample.rate)/plain[i+1].ratio(plain[0], sample.rate), 0.95, "", "the same ratio with a key that has limits against without, %s", s.name)
+	}
+	b.section("Gateway, plain, with limits")
+	b.requestTable(limited)
 	b.section("Gateway, streamed")
 	b.requestTable(b.throughput("gateway, streamed", servers, true, mock.pid()))
 
@@ -230,6 +254,7 @@ func measureGateway(b *bench) {
 	}
 
 	b.method("Gateway: a live key with a budget, in a workspace with a budget, calls a mock of OpenAI's API on this machine (%d bytes in, %d out; 22 events when streamed). Limits and the durable log are on. The mock is a separate process, and so is `httputil.ReverseProxy` in front of it, which has no keys, budgets or log. Their CPU isn't counted as the server's.", len(providerBody(false)), len(providerAnswer))
+	b.method("Limits: the key has a budget per day and one per week for the model, a budget for its lifetime, rates for the model, and a limit for other models, in addition to its monthly budget.")
 	b.method("Latency: the time that a server adds is the difference to calling the mock directly in the same round. For the first token the mock waits %v before a response and between events; the streams start one after the other over the time that one takes.", streamPause)
 	b.method("Open streams: %d connections with one stream each that lasts half a minute. Memory is the highest resident size of 15 seconds.", openStreams)
 }

@@ -1,0 +1,124 @@
+package api_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/test/harness"
+)
+
+// limitOf returns a limit that pays for two requests, which reserve a little more than a credit each.
+func limitOf(window accounts.Window, more map[string]any) map[string]any {
+	limit := map[string]any{"models": []string{"sma*"}, "budget": 2.5, "window": window}
+	for name, value := range more {
+		limit[name] = value
+	}
+	return limit
+}
+
+// TestLimitsOfKeysAndProjects covers limits from their creation to their refusals.
+func TestLimitsOfKeysAndProjects(t *testing.T) {
+	eachGateway(t, both, nil, func(t *testing.T, m *gatewayClient) {
+		m.queueOneCredit(40)
+		poor := m.withKey(t, access.Key{})
+		key := "/v1/keys/" + m.get(t, "/v1/keys").Text("data.0.id") // newest first
+		m.post(t, "/v1/projects", map[string]any{"id": "shop"})
+		for path, tt := range map[string]struct {
+			level  string
+			header http.Header
+		}{
+			key:                 {"key", nil},
+			"/v1/projects/shop": {"project", http.Header{"Service-Project": {"shop"}}},
+		} {
+			chat := func() *harness.Response {
+				r := poor.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: poor.key, Body: oneCreditBody(), Header: tt.header})
+				if r.Status == http.StatusOK {
+					m.entry(t, r) // settled
+				}
+				return r
+			}
+			change := func(body map[string]any) *harness.Response {
+				t.Helper()
+				return m.ask(t, "PATCH", path, body)
+			}
+			other := map[string]any{"models": []string{"large"}, "requests_per_minute": 1}
+			stored := change(map[string]any{"limits": []any{other, limitOf("day", nil)}}).Want(t, 200, "")
+			id := stored.Text("limits.1.id")
+			chat().Want(t, 200, "")
+			// Editing another limit resets nothing, and neither does sending back what was read.
+			if r := change(map[string]any{"limits": []any{limitOf("day", nil)}}).Want(t, 200, ""); r.Text("limits.0.id") != id || r.At("limits.0.spent") != 1.0 {
+				t.Errorf("%s: got %s, want %s with a credit spent", path, r.Body, id)
+			}
+			read := m.get(t, path)
+			if r := change(map[string]any{"limits": read.At("limits")}).Want(t, 200, ""); r.Text("limits.0.id") != id || r.At("limits.0.spent") != 1.0 {
+				t.Errorf("%s: got %s, want no change", path, r.Body)
+			}
+			chat().Want(t, 200, "")
+			refused := chat().Want(t, 402, "budget_exceeded")
+			midnight := float64(m.Clock.Now().UTC().Truncate(24 * time.Hour).Add(24 * time.Hour).Unix())
+			for field, want := range map[string]any{"param": "limits[0].budget", "details.limit_source": "model", "details.level": tt.level, "details.limit_id": id,
+				"details.window": "day", "details.limit": 2.5, "details.spent": 2.0, "details.resets_at": midnight} {
+				if got := refused.At("error." + field); got != want {
+					t.Errorf("%s: got %s %v, want %v", path, field, got, want)
+				}
+			}
+			// A budget below what is spent is refused as a whole.
+			for param, body := range map[string]map[string]any{
+				"limits[1].budget":       {"name": "changed", "limits": []any{other, limitOf("day", map[string]any{"budget": 1.9})}},
+				"limits[0].models":       {"name": "changed", "limits": []any{limitOf("day", map[string]any{"models": []string{"unheard-of-*"}})}},
+				"limits[0].window":       {"name": "changed", "limits": []any{map[string]any{"budget": 1}}},
+				"temporary_raise.budget": {"name": "changed", "monthly_budget": 1, "temporary_raise": map[string]any{"budget": 1.5, "until": m.Clock.Now().Add(time.Hour).Unix()}},
+				"temporary_raise.until":  {"name": "changed", "monthly_budget": 1, "temporary_raise": map[string]any{"budget": 9, "until": m.Clock.Now().Unix()}},
+			} {
+				if r := change(body).Want(t, 400, "invalid_parameter"); r.Text("error.param") != param {
+					t.Errorf("%s: got param %s, want %s: %s", path, r.Text("error.param"), param, r.Body)
+				}
+			}
+			if r := m.get(t, path); r.Text("name") == "changed" || r.At("limits.0.budget") != 2.5 || r.At("monthly_budget") != nil || r.At("temporary_raise") != nil {
+				t.Errorf("%s: a refused change was stored: %s", path, r.Body)
+			}
+			change(map[string]any{"limits": []any{limitOf("day", map[string]any{"budget": 3.5})}}).Want(t, 200, "")
+			chat().Want(t, 200, "")
+			chat().Want(t, 402, "budget_exceeded")
+			change(map[string]any{"limits": nil}).Want(t, 200, "")
+			// A raise ends without a change.
+			until := m.Clock.Now().Add(time.Hour).Unix()
+			raised := change(map[string]any{"monthly_budget": 3, "temporary_raise": map[string]any{"budget": 4.5, "until": until}}).Want(t, 200, "")
+			if raised.At("temporary_raise.budget") != 4.5 || raised.At("temporary_raise.until") != float64(until) {
+				t.Errorf("%s: got %s", path, raised.Body)
+			}
+			chat().Want(t, 200, "")
+			if r := chat().Want(t, 402, "budget_exceeded"); r.At("error.details.limit") != 4.5 {
+				t.Errorf("%s: got %s, want the raised budget", path, r.Body)
+			}
+			change(map[string]any{"monthly_budget": nil, "temporary_raise": nil}).Want(t, 200, "")
+		}
+	})
+}
+
+// TestKeyKeepsTheLimitsOfItsManager is why a key can't raise its own limits.
+func TestKeyKeepsTheLimitsOfItsManager(t *testing.T) {
+	eachGateway(t, sqlite, nil, func(t *testing.T, m *gatewayClient) {
+		r := m.post(t, "/v1/keys", map[string]any{"name": "parent", "scopes": []string{"*"}, "monthly_budget": 5, "limits": []any{limitOf("day", nil)}})
+		parent, self := r.Text("value"), "/v1/keys/"+r.Text("id")
+		as := func(method, path string, body map[string]any) *harness.Response {
+			return m.Do(t, harness.Request{Method: method, Path: path, Key: parent, Body: body})
+		}
+		until := m.Clock.Now().Add(time.Hour).Unix()
+		for param, body := range map[string]map[string]any{
+			"limits":          {"limits": []any{limitOf("day", map[string]any{"budget": 3})}},
+			"temporary_raise": {"temporary_raise": map[string]any{"budget": 6, "until": until}},
+		} {
+			if r := as("PATCH", self, body).Want(t, 403, "insufficient_scope"); r.Text("error.param") != param {
+				t.Errorf("got %s, want param %s", r.Body, param)
+			}
+		}
+		child := map[string]any{"name": "child", "scopes": []string{"chat.completions:create"}, "monthly_budget": 5}
+		as("POST", "/v1/keys", child).Want(t, 403, "insufficient_scope")
+		child["limits"] = []any{limitOf("day", map[string]any{"budget": 1, "models": nil})}
+		as("POST", "/v1/keys", child).Want(t, 200, "")
+	})
+}
