@@ -44,7 +44,7 @@ func TestLimitsOfKeysAndProjects(t *testing.T) {
 				t.Helper()
 				return m.ask(t, "PATCH", path, body)
 			}
-			other := map[string]any{"models": []string{"large"}, "requests_per_minute": 1}
+			other := map[string]any{"models": []string{"gpt-4o-mini"}, "requests_per_minute": 1}
 			stored := change(map[string]any{"limits": []any{other, limitOf("day", nil)}}).Want(t, 200, "")
 			id := stored.Text("limits.1.id")
 			chat().Want(t, 200, "")
