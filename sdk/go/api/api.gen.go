@@ -362,6 +362,15 @@ const (
 	ScopedTokenWithValueObjectScopedToken ScopedTokenWithValueObject = "scoped_token"
 )
 
+// Defines values for SpendingLimitCreateWindow.
+const (
+	SpendingLimitCreateWindowDay         SpendingLimitCreateWindow = "day"
+	SpendingLimitCreateWindowLessThanNil SpendingLimitCreateWindow = "<nil>"
+	SpendingLimitCreateWindowLifetime    SpendingLimitCreateWindow = "lifetime"
+	SpendingLimitCreateWindowMonth       SpendingLimitCreateWindow = "month"
+	SpendingLimitCreateWindowWeek        SpendingLimitCreateWindow = "week"
+)
+
 // Defines values for ToolServerObject.
 const (
 	ToolServerObjectToolServer ToolServerObject = "tool_server"
@@ -582,10 +591,10 @@ const (
 
 // Defines values for GetUsageParamsBucket.
 const (
-	Day    GetUsageParamsBucket = "day"
-	Hour   GetUsageParamsBucket = "hour"
-	Minute GetUsageParamsBucket = "minute"
-	Month  GetUsageParamsBucket = "month"
+	GetUsageParamsBucketDay    GetUsageParamsBucket = "day"
+	GetUsageParamsBucketHour   GetUsageParamsBucket = "hour"
+	GetUsageParamsBucketMinute GetUsageParamsBucket = "minute"
+	GetUsageParamsBucketMonth  GetUsageParamsBucket = "month"
 )
 
 // Defines values for ListVideosParamsOrder.
@@ -2207,6 +2216,9 @@ type Key struct {
 	// LastUsedIP The IP address of the last use.
 	LastUsedIP *string `json:"last_used_ip"`
 
+	// Limits Limits in addition to the `monthly_budget`.
+	Limits []SpendingLimit `json:"limits"`
+
 	// MonthlyBudget The maximum credits per calendar month (UTC). Null means no limit.
 	MonthlyBudget *float64 `json:"monthly_budget"`
 
@@ -2237,6 +2249,9 @@ type Key struct {
 
 	// Status `rotating` means active, with a previous secret in its grace period. More values may be added.
 	Status string `json:"status"`
+
+	// TemporaryRaise The raise of the `monthly_budget` in force, or null.
+	TemporaryRaise *TemporaryRaise `json:"temporary_raise"`
 }
 
 // KeyObject defines model for Key.Object.
@@ -2313,6 +2328,9 @@ type KeyCreate struct {
 	// ExpiresAt When the key stops working, in the future. Null means never. Default: `null`.
 	ExpiresAt *int `json:"expires_at,omitempty"`
 
+	// Limits Limits in addition to the `monthly_budget`. All that match a request's model apply.
+	Limits *[]SpendingLimitCreate `json:"limits,omitempty"`
+
 	// MonthlyBudget The maximum credits per calendar month (UTC). 0 blocks all spending. Null means no limit. Default: `null`.
 	MonthlyBudget *float64 `json:"monthly_budget,omitempty"`
 
@@ -2327,6 +2345,9 @@ type KeyCreate struct {
 
 	// Scopes The scopes of the key. Grant only those that it needs.
 	Scopes []ScopeName `json:"scopes"`
+
+	// TemporaryRaise Raises the `monthly_budget` for a time. Null means no raise.
+	TemporaryRaise *TemporaryRaise `json:"temporary_raise,omitempty"`
 }
 
 // KeyID defines model for KeyId.
@@ -2382,6 +2403,9 @@ type KeyUpdate struct {
 	// ExpiresAt When the key stops working, in the future. Null means never.
 	ExpiresAt *int `json:"expires_at,omitempty"`
 
+	// Limits Replaces all limits. A limit with the `id`, or with the same `models` and `window`, keeps its spending. Null removes all.
+	Limits *[]SpendingLimitCreate `json:"limits,omitempty"`
+
 	// MonthlyBudget The maximum credits per calendar month (UTC). 0 blocks all spending. Null means no limit.
 	MonthlyBudget *float64 `json:"monthly_budget,omitempty"`
 
@@ -2396,6 +2420,9 @@ type KeyUpdate struct {
 
 	// Scopes The scopes of the key. Grant only those that it needs.
 	Scopes *[]ScopeName `json:"scopes,omitempty"`
+
+	// TemporaryRaise Raises the `monthly_budget` for a time. Null means no raise.
+	TemporaryRaise *TemporaryRaise `json:"temporary_raise,omitempty"`
 }
 
 // KeyWithValue An API key with its value.
@@ -2443,6 +2470,9 @@ type KeyWithValue struct {
 	// LastUsedIP The IP address of the last use.
 	LastUsedIP *string `json:"last_used_ip"`
 
+	// Limits Limits in addition to the `monthly_budget`.
+	Limits []SpendingLimit `json:"limits"`
+
 	// MonthlyBudget The maximum credits per calendar month (UTC). Null means no limit.
 	MonthlyBudget *float64 `json:"monthly_budget"`
 
@@ -2473,6 +2503,9 @@ type KeyWithValue struct {
 
 	// Status `rotating` means active, with a previous secret in its grace period. More values may be added.
 	Status string `json:"status"`
+
+	// TemporaryRaise The raise of the `monthly_budget` in force, or null.
+	TemporaryRaise *TemporaryRaise `json:"temporary_raise"`
 
 	// Value The key itself. Shown this once; keep it like a password.
 	Value string `json:"value"`
@@ -2522,6 +2555,9 @@ type Project struct {
 	// ID 1 to 64 letters, digits, dots, underscores and dashes, starting with a letter or digit.
 	ID ProjectID `json:"id"`
 
+	// Limits Limits in addition to the `monthly_budget`.
+	Limits []SpendingLimit `json:"limits"`
+
 	// MonthlyBudget The maximum credits per calendar month (UTC). Null means no limit.
 	MonthlyBudget *float64 `json:"monthly_budget"`
 
@@ -2534,6 +2570,9 @@ type Project struct {
 
 	// Status More values may be added.
 	Status string `json:"status"`
+
+	// TemporaryRaise The raise of the `monthly_budget` in force, or null.
+	TemporaryRaise *TemporaryRaise `json:"temporary_raise"`
 }
 
 // ProjectObject defines model for Project.Object.
@@ -2553,11 +2592,17 @@ type ProjectCreate struct {
 	// ID 1 to 64 letters, digits, dots, underscores and dashes, starting with a letter or digit.
 	ID ProjectID `json:"id"`
 
+	// Limits Limits in addition to the `monthly_budget`. All that match a request's model apply.
+	Limits *[]SpendingLimitCreate `json:"limits,omitempty"`
+
 	// MonthlyBudget The maximum credits per calendar month (UTC). 0 blocks all spending. Null means no limit. Default: `null`.
 	MonthlyBudget *float64 `json:"monthly_budget,omitempty"`
 
 	// Name A display name. At most 200 bytes, without control or bidirectional-override characters. The default is the ID.
 	Name *string `json:"name,omitempty"`
+
+	// TemporaryRaise Raises the `monthly_budget` for a time. Null means no raise.
+	TemporaryRaise *TemporaryRaise `json:"temporary_raise,omitempty"`
 }
 
 // ProjectID 1 to 64 letters, digits, dots, underscores and dashes, starting with a letter or digit.
@@ -2592,6 +2637,9 @@ type ProjectUpdate struct {
 	// AllowedProviders The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all.
 	AllowedProviders *[]string `json:"allowed_providers,omitempty"`
 
+	// Limits Replaces all limits. A limit with the `id`, or with the same `models` and `window`, keeps its spending. Null removes all.
+	Limits *[]SpendingLimitCreate `json:"limits,omitempty"`
+
 	// MonthlyBudget The maximum credits per calendar month (UTC). 0 blocks all spending. Null means no limit.
 	MonthlyBudget *float64 `json:"monthly_budget,omitempty"`
 
@@ -2600,6 +2648,9 @@ type ProjectUpdate struct {
 
 	// Status Whether requests can use the project. Default: `"active"`.
 	Status *ProjectUpdateStatus `json:"status,omitempty"`
+
+	// TemporaryRaise Raises the `monthly_budget` for a time. Null means no raise.
+	TemporaryRaise *TemporaryRaise `json:"temporary_raise,omitempty"`
 }
 
 // ProjectUpdateStatus Whether requests can use the project. Default: `"active"`.
@@ -2871,6 +2922,72 @@ type ScopedTokenWithValue struct {
 
 // ScopedTokenWithValueObject defines model for ScopedTokenWithValue.Object.
 type ScopedTokenWithValueObject string
+
+// SpendingLimit A limit of a key or a project.
+type SpendingLimit struct {
+	// Budget The maximum credits in a window. 0 blocks the models. It can't be lower than the credits already spent in the window.
+	Budget *float64 `json:"budget"`
+
+	// ConcurrentRequests The maximum requests in progress.
+	ConcurrentRequests *int `json:"concurrent_requests"`
+
+	// ID The ID, which stays the same when other limits change.
+	ID string `json:"id"`
+
+	// Models The models that the limit applies to: exact names, or beginnings such as `claude-*`. A limit for a model applies to its aliases as well. Null means all models.
+	Models *[]string `json:"models"`
+
+	// RequestsPerMinute The maximum model requests, jobs and runs per minute.
+	RequestsPerMinute *int `json:"requests_per_minute"`
+
+	// Spent The credits spent in the current window. Null without a budget.
+	Spent *float64 `json:"spent"`
+
+	// TokensPerMinute The maximum tokens per minute.
+	TokensPerMinute *int `json:"tokens_per_minute"`
+
+	// Window Required with `budget`, and only allowed with it.
+	Window *string `json:"window"`
+}
+
+// SpendingLimitCreate A limit of a key or a project. It needs a budget, a rate or both.
+type SpendingLimitCreate struct {
+	// Budget The maximum credits in a window. 0 blocks the models. It can't be lower than the credits already spent in the window.
+	Budget *float64 `json:"budget,omitempty"`
+
+	// ConcurrentRequests The maximum requests in progress.
+	ConcurrentRequests *int `json:"concurrent_requests,omitempty"`
+
+	// ID The ID of an existing limit that this one replaces. Without it, a limit with the same `models` and `window` is replaced. The spending of a replaced limit stays.
+	ID *string `json:"id,omitempty"`
+
+	// Models The models that the limit applies to: exact names, or beginnings such as `claude-*`. A limit for a model applies to its aliases as well. Null means all models.
+	Models *[]string `json:"models,omitempty"`
+
+	// RequestsPerMinute The maximum model requests, jobs and runs per minute.
+	RequestsPerMinute *int `json:"requests_per_minute,omitempty"`
+
+	// Spent Ignored, so that you can send back limits that you have read.
+	Spent *float64 `json:"spent,omitempty"`
+
+	// TokensPerMinute The maximum tokens per minute.
+	TokensPerMinute *int `json:"tokens_per_minute,omitempty"`
+
+	// Window Required with `budget`, and only allowed with it.
+	Window *SpendingLimitCreateWindow `json:"window,omitempty"`
+}
+
+// SpendingLimitCreateWindow Required with `budget`, and only allowed with it.
+type SpendingLimitCreateWindow string
+
+// TemporaryRaise Raises the `monthly_budget` for a time. Requests that arrive before `until` have the higher budget. Afterwards the `monthly_budget` applies again, including what was spent until then.
+type TemporaryRaise struct {
+	// Budget The maximum credits per calendar month meanwhile. It must be more than the `monthly_budget` and at least what is already spent this month.
+	Budget float64 `json:"budget"`
+
+	// Until When the raise ends, in the future.
+	Until int `json:"until"`
+}
 
 // ToolApproval Which calls a person must approve: `always`, `never`, or lists of tools. Tools in neither list need approval. With `never`, tools that their server marks as destructive still need approval unless you list them.
 type ToolApproval struct {

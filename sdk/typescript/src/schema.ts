@@ -2109,6 +2109,77 @@ export interface components {
             /** @description Whether the token was revoked before it expired. */
             revoked: boolean;
         };
+        /** @description A limit of a key or a project. It needs a budget, a rate or both. */
+        SpendingLimitCreate: {
+            /** @description The ID of an existing limit that this one replaces. Without it, a limit with the same `models` and `window` is replaced. The spending of a replaced limit stays. */
+            id?: string | null;
+            /** @description The models that the limit applies to: exact names, or beginnings such as `claude-*`. A limit for a model applies to its aliases as well. Null means all models. */
+            models?: string[] | null;
+            /**
+             * credits
+             * Format: double
+             * @description The maximum credits in a window. 0 blocks the models. It can't be lower than the credits already spent in the window.
+             */
+            budget?: number | null;
+            /**
+             * @description Required with `budget`, and only allowed with it.
+             * @enum {string|null}
+             */
+            window?: "day" | "week" | "month" | "lifetime" | null;
+            /** @description The maximum model requests, jobs and runs per minute. */
+            requests_per_minute?: number | null;
+            /** @description The maximum tokens per minute. */
+            tokens_per_minute?: number | null;
+            /** @description The maximum requests in progress. */
+            concurrent_requests?: number | null;
+            /**
+             * credits
+             * Format: double
+             * @description Ignored, so that you can send back limits that you have read.
+             */
+            spent?: number | null;
+        };
+        /** @description A limit of a key or a project. */
+        SpendingLimit: {
+            /** @description The ID, which stays the same when other limits change. */
+            id: string;
+            /** @description The models that the limit applies to: exact names, or beginnings such as `claude-*`. A limit for a model applies to its aliases as well. Null means all models. */
+            models: string[] | null;
+            /**
+             * credits
+             * Format: double
+             * @description The maximum credits in a window. 0 blocks the models. It can't be lower than the credits already spent in the window.
+             */
+            budget: number | null;
+            /** @description Required with `budget`, and only allowed with it. */
+            window: "day" | "week" | "month" | "lifetime" | (string & {}) | null;
+            /** @description The maximum model requests, jobs and runs per minute. */
+            requests_per_minute: number | null;
+            /** @description The maximum tokens per minute. */
+            tokens_per_minute: number | null;
+            /** @description The maximum requests in progress. */
+            concurrent_requests: number | null;
+            /**
+             * credits
+             * Format: double
+             * @description The credits spent in the current window. Null without a budget.
+             */
+            spent: number | null;
+        };
+        /** @description Raises the `monthly_budget` for a time. Requests that arrive before `until` have the higher budget. Afterwards the `monthly_budget` applies again, including what was spent until then. */
+        TemporaryRaise: {
+            /**
+             * credits
+             * Format: double
+             * @description The maximum credits per calendar month meanwhile. It must be more than the `monthly_budget` and at least what is already spent this month.
+             */
+            budget: number;
+            /**
+             * Unix time
+             * @description When the raise ends, in the future.
+             */
+            until: number;
+        };
         KeyCreate: {
             /** @description The purpose of the key. At most 200 bytes, without control or bidirectional-override characters. */
             name: string;
@@ -2127,6 +2198,10 @@ export interface components {
              * @description An address that gets the key's alerts, in addition to owners and admins.
              */
             alert_email?: string | null;
+            /** @description Limits in addition to the `monthly_budget`. All that match a request's model apply. */
+            limits?: components["schemas"]["SpendingLimitCreate"][] | null;
+            /** @description Raises the `monthly_budget` for a time. Null means no raise. */
+            temporary_raise?: components["schemas"]["TemporaryRaise"] | null;
             /** @description Pins the key to a project. The key then works only for this project. Turnpike creates a new project, unless the workspace has strict projects. Default: `null`. */
             project?: string | null;
             /** @description The IP addresses and CIDR ranges that can use the key. Empty means any address. */
@@ -2163,6 +2238,10 @@ export interface components {
              * @description An address that gets the key's alerts, in addition to owners and admins.
              */
             alert_email?: string | null;
+            /** @description Replaces all limits. A limit with the `id`, or with the same `models` and `window`, keeps its spending. Null removes all. */
+            limits?: components["schemas"]["SpendingLimitCreate"][] | null;
+            /** @description Raises the `monthly_budget` for a time. Null means no raise. */
+            temporary_raise?: components["schemas"]["TemporaryRaise"] | null;
             /** @description The project that the key is pinned to. Null unpins it. */
             project?: string | null;
             /** @description The IP addresses and CIDR ranges that can use the key. Empty or null means any address. */
@@ -2211,6 +2290,10 @@ export interface components {
             monthly_budget: number | null;
             /** @description The credits that the key and the keys that it created have spent this month. */
             spent_this_month: components["schemas"]["Credits"];
+            /** @description Limits in addition to the `monthly_budget`. */
+            limits: components["schemas"]["SpendingLimit"][];
+            /** @description The raise of the `monthly_budget` in force, or null. */
+            temporary_raise: components["schemas"]["TemporaryRaise"] | null;
             /** @description The project that the key is pinned to. */
             project: string | null;
             /** @description The IP addresses and CIDR ranges that can use the key. Empty means any address. */
@@ -2296,6 +2379,10 @@ export interface components {
             monthly_budget: number | null;
             /** @description The credits that the key and the keys that it created have spent this month. */
             spent_this_month: components["schemas"]["Credits"];
+            /** @description Limits in addition to the `monthly_budget`. */
+            limits: components["schemas"]["SpendingLimit"][];
+            /** @description The raise of the `monthly_budget` in force, or null. */
+            temporary_raise: components["schemas"]["TemporaryRaise"] | null;
             /** @description The project that the key is pinned to. */
             project: string | null;
             /** @description The IP addresses and CIDR ranges that can use the key. Empty means any address. */
@@ -2383,6 +2470,10 @@ export interface components {
             allowed_models?: string[] | null;
             /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all. */
             allowed_providers?: string[] | null;
+            /** @description Limits in addition to the `monthly_budget`. All that match a request's model apply. */
+            limits?: components["schemas"]["SpendingLimitCreate"][] | null;
+            /** @description Raises the `monthly_budget` for a time. Null means no raise. */
+            temporary_raise?: components["schemas"]["TemporaryRaise"] | null;
         };
         ProjectUpdate: {
             /** @description A display name. At most 200 bytes, without control or bidirectional-override characters. */
@@ -2399,6 +2490,10 @@ export interface components {
             allowed_models?: string[] | null;
             /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all. */
             allowed_providers?: string[] | null;
+            /** @description Replaces all limits. A limit with the `id`, or with the same `models` and `window`, keeps its spending. Null removes all. */
+            limits?: components["schemas"]["SpendingLimitCreate"][] | null;
+            /** @description Raises the `monthly_budget` for a time. Null means no raise. */
+            temporary_raise?: components["schemas"]["TemporaryRaise"] | null;
             /**
              * @description Whether requests can use the project. Default: `"active"`.
              * @enum {string}
@@ -2429,6 +2524,10 @@ export interface components {
             allowed_models: string[] | null;
             /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all. */
             allowed_providers: string[] | null;
+            /** @description Limits in addition to the `monthly_budget`. */
+            limits: components["schemas"]["SpendingLimit"][];
+            /** @description The raise of the `monthly_budget` in force, or null. */
+            temporary_raise: components["schemas"]["TemporaryRaise"] | null;
             /** @description More values may be added. */
             status: "active" | "archived" | (string & {});
             /**
