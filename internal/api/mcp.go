@@ -244,11 +244,17 @@ func (m *mcpCall) approveAndRun(ctx context.Context, call toolservers.Call, anno
 	defer stop(nil)
 	stopping := fault.New(fault.Overloaded, "The server is stopping. Make the same call again to continue waiting for its approval.")
 	defer context.AfterFunc(m.s.watching, func() { stop(stopping) })()
-	err = m.s.ToolServers.Await(waiting, toolservers.ApprovalRequest{Call: call, Project: m.Project, KeyID: m.Principal.KeyID, KeyHint: m.Principal.KeyHint}, announce)
+	a, err := m.s.ToolServers.Await(waiting, toolservers.ApprovalRequest{Call: call, Project: m.Project, KeyID: m.Principal.KeyID, KeyHint: m.Principal.KeyHint}, announce)
 	if err != nil {
 		return nil, err
 	}
 	release()
+	if a.Response != "" {
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: a.Response}}}, nil
+	}
+	if a.Edited != "" {
+		call.Arguments = json.RawMessage(a.Edited)
+	}
 	if err := m.reauthenticate(); err != nil {
 		return nil, err
 	}

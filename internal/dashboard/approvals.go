@@ -71,10 +71,20 @@ func approvalsPage(req *request) (*view, error) {
 // decideToolCall approves or denies a call of an MCP client with the arguments that the person saw.
 func decideToolCall(req *request) (*view, error) {
 	decision := agents.Verdict(req.form("decision"))
-	if decision != agents.Approve && decision != agents.Deny {
+	d := toolservers.Decision{ApprovalID: req.id(), Approve: decision != agents.Deny, Reason: req.form("reason"), Hash: req.form("arguments_hash")}
+	switch decision {
+	case agents.Approve, agents.Deny:
+	case agents.Edit:
+		if d.Edited = req.form("arguments"); d.Edited == "" {
+			return nil, fault.Missing("arguments", "Enter the arguments as a JSON object.")
+		}
+	case agents.Respond:
+		if d.Response = req.form("response"); d.Response == "" {
+			return nil, fault.Missing("response", "Enter the answer that the client gets.")
+		}
+	default:
 		return nil, fault.Invalid("decision", "Approve or deny the call.")
 	}
-	d := toolservers.Decision{ApprovalID: req.id(), Approve: decision == agents.Approve, Reason: req.form("reason"), Hash: req.form("arguments_hash")}
 	return req.save(req.to("approvals"), "The call is "+decisionVerbs[decision]+".", func(tx *db.Tx) error {
 		return req.s.ToolServers.Decide(req.Context(), tx, req.actor(), req.principal.Visibility(), d)
 	})

@@ -488,7 +488,8 @@ func TestInterruptedToolCallIsChargedAsReserved(t *testing.T) {
 // approver decides about calls as the dashboard does.
 func (c *client) approver(t *testing.T) *toolservers.Service {
 	t.Helper()
-	return toolservers.New(toolservers.Options{DB: c.DB, Ring: c.Ring, Guard: safehttp.New(safehttp.Policy{}), Now: c.Clock.Now})
+	return toolservers.New(toolservers.Options{DB: c.DB, Ring: c.Ring, Guard: safehttp.New(safehttp.Policy{}), Now: c.Clock.Now,
+		TestTools: func() accounts.ToolMode { return accounts.ToolsReal }})
 }
 
 // waitingApproval returns the only call that waits for a decision.
@@ -581,6 +582,46 @@ func TestMCPCallWaitsForApproval(t *testing.T) {
 		c.Eventually(t, func() bool { return slices.Equal(c.loggedTools(t), want) })
 		if dump := string(c.DumpTables(t, []string{"tool_approvals"})); strings.Contains(dump, `"b":1`) {
 			t.Error("the arguments are stored in plain text")
+		}
+	})
+}
+
+func TestMCPApprovalCanEditArgumentsOrRespond(t *testing.T) {
+	eachMCP(t, both, nil, func(t *testing.T, c *client) {
+		docs := newToolUpstream(t)
+		c.register(t, "docs", docs.URL)
+		session := c.connectMCP(t, "/mcp", c.key, nil)
+		decide := func(a *toolservers.Approval, d toolservers.Decision) error {
+			d.ApprovalID, d.Hash, d.Approve = a.ID, a.Hash, true
+			return c.DB.Write(t.Context(), func(tx *db.Tx) error {
+				return c.approver(t).Decide(t.Context(), tx, audit.Actor{Name: "usr_1"}, visibility.Filter{Tenant: c.workspace.In(c.env)}, d)
+			})
+		}
+		done := toolCallInBackground(t.Context(), session, "docs__drop", map[string]any{"a": 1})
+		a := c.waitingApproval(t)
+		if err := decide(a, toolservers.Decision{Edited: "[]"}); !fault.Is(err, fault.InvalidParameter) {
+			t.Errorf("arguments that are not an object: %v", err)
+		}
+		if err := decide(a, toolservers.Decision{Response: "Dropped yesterday."}); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-done; got != "Dropped yesterday." || len(docs.called()) != 0 {
+			t.Errorf("the result is %q after calls %q", got, docs.called())
+		}
+		for _, other := range []toolservers.Decision{{}, {Response: "Dropped today."}, {Edited: `{"a":2}`}} {
+			if err := decide(a, other); !fault.Is(err, fault.InvalidState) {
+				t.Errorf("%+v after a response: %v, want invalid_state", other, err)
+			}
+		}
+		done = toolCallInBackground(t.Context(), session, "docs__drop", map[string]any{"a": 1})
+		if err := decide(c.waitingApproval(t), toolservers.Decision{Edited: `{ "a": 2 }`}); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-done; got != "dropped" || len(docs.called()) != 1 {
+			t.Errorf("the result is %q after calls %q", got, docs.called())
+		}
+		if dump := string(c.DumpTables(t, []string{"tool_approvals"})); strings.Contains(dump, "yesterday") {
+			t.Error("the response is stored in plain text")
 		}
 	})
 }

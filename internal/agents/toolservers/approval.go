@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/accounts"
+	"turnpike/internal/agents/tools"
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
@@ -69,6 +70,8 @@ type Approval struct {
 	DecidedBy     string
 	Reason        string
 	UsedRequestID string // of the call that was made
+	Edited        string // the arguments that a person set; empty if they are the client's
+	Response      string // the answer that the client gets instead of the tool's result
 
 	status ApprovalStatus // as stored
 }
@@ -116,17 +119,17 @@ func hashArguments(arguments json.RawMessage) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// Await returns nil when a person has approved the call, and uses up the approval. announce is called when the
+// Await returns the approval when a person has approved the call, and uses it up. announce is called when the
 // call starts to wait, and from time to time until it ends. If ctx ends first, the approval stays open for the
 // same call.
-func (m *Service) Await(ctx context.Context, r ApprovalRequest, announce func(*Approval)) error {
+func (m *Service) Await(ctx context.Context, r ApprovalRequest, announce func(*Approval)) (*Approval, error) {
 	for {
 		a, err := m.claim(ctx, r)
 		if err != nil || a.status == Used {
-			return err
+			return a, err
 		}
 		if err := m.waitForDecision(ctx, a, announce); err != nil {
-			return err
+			return nil, err
 		}
 	}
 }
@@ -185,7 +188,7 @@ func (m *Service) request(ctx context.Context, tx *db.Tx, r ApprovalRequest) (*A
 	a := &Approval{ID: ids.New(ids.Approval), Tenant: r.Server.Tenant, Project: r.Project, KeyID: r.KeyID, KeyHint: r.KeyHint, ServerID: r.Server.ID, Tool: r.Name(),
 		Arguments: string(r.Arguments), Hash: hash, RequestID: r.RequestID, CreatedAt: now, ExpiresAt: now.Add(time.Duration(r.Server.ApprovalSeconds) * time.Second), status: Pending}
 	stored, err := tx.Exec(ctx, db.Insert("tool_approvals", approvalColumns)+" ON CONFLICT DO NOTHING", a.ID, a.WorkspaceID, a.Environment, db.OrNull(a.Project), a.KeyID, a.KeyHint, a.ServerID, a.Tool,
-		m.Ring.Seal([]byte(a.Arguments), a.location()), a.Hash, string(a.status), a.RequestID, now.UnixMicro(), a.ExpiresAt.UnixMicro(), nil, nil, nil, nil)
+		m.Ring.Seal([]byte(a.Arguments), a.location()), a.Hash, string(a.status), a.RequestID, now.UnixMicro(), a.ExpiresAt.UnixMicro(), nil, nil, nil, nil, nil, nil)
 	if err != nil || stored == 0 {
 		return nil, err
 	}
@@ -205,20 +208,28 @@ func (m *Service) PendingApproval(ctx context.Context, tx *db.Tx, id string) (bo
 func (a *Approval) location() string { return "tool approval " + a.Tenant.Path() + " " + a.ID }
 
 const approvalColumns = `id, workspace_id, environment, project, key_id, key_hint, server_id, tool, arguments, arguments_hash, status, request_id,
-	created_at, expires_at, decided_at, decided_by, reason, used_request_id`
+	created_at, expires_at, decided_at, decided_by, reason, used_request_id, edited_arguments, response`
 
 func (m *Service) scanApproval(r db.Row) (*Approval, error) {
 	var a Approval
-	var sealed string
+	var sealed, edited, response string
 	if err := db.Scan(r, &a.ID, &a.WorkspaceID, &a.Environment, &a.Project, &a.KeyID, &a.KeyHint, &a.ServerID, &a.Tool, &sealed, &a.Hash, &a.status, &a.RequestID,
-		&a.CreatedAt, &a.ExpiresAt, &a.DecidedAt, &a.DecidedBy, &a.Reason, &a.UsedRequestID); err != nil {
+		&a.CreatedAt, &a.ExpiresAt, &a.DecidedAt, &a.DecidedBy, &a.Reason, &a.UsedRequestID, &edited, &response); err != nil {
 		return nil, err
 	}
-	plain, err := m.Ring.Open(sealed, a.location())
-	if err != nil {
-		return nil, fmt.Errorf("arguments of %s: %w", a.ID, err)
+	for _, open := range []struct {
+		sealed string
+		into   *string
+	}{{sealed, &a.Arguments}, {edited, &a.Edited}, {response, &a.Response}} {
+		if open.sealed == "" {
+			continue
+		}
+		plain, err := m.Ring.Open(open.sealed, a.location())
+		if err != nil {
+			return nil, fmt.Errorf("arguments of %s: %w", a.ID, err)
+		}
+		*open.into = string(plain)
 	}
-	a.Arguments = string(plain)
 	return &a, nil
 }
 
@@ -258,6 +269,60 @@ type Decision struct {
 	Reason     string
 	// Hash is the hash of the arguments that the person saw.
 	Hash string
+	// Edited are other arguments for an approved call, and Response is an answer instead of the call. At most one is set.
+	Edited   string
+	Response string
+}
+
+const maxAnswer = 256 << 10 // bytes of other arguments and of a response
+
+// checkDecision checks other arguments and a response. The arguments must fit the tool's parameters.
+func (m *Service) checkDecision(ctx context.Context, tx *db.Tx, a *Approval, d *Decision) error {
+	switch {
+	case d.Edited == "" && d.Response == "":
+		return nil
+	case !d.Approve || d.Edited != "" && d.Response != "":
+		return fault.Invalid("decision", "Approve, deny, change the arguments or answer: one of them.")
+	case len(d.Edited) > maxAnswer || len(d.Response) > maxAnswer:
+		return fault.Invalid("arguments", "The arguments or the answer must have at most %d bytes.", maxAnswer)
+	case d.Response != "":
+		return nil
+	}
+	compact := jsontext.Value(d.Edited)
+	if err := compact.Compact(); err != nil || compact.Kind() != jsontext.KindBeginObject {
+		return fault.Invalid("arguments", "arguments must be a JSON object.")
+	}
+	d.Edited = string(compact)
+	s, err := m.Get(ctx, tx, visibility.Filter{Tenant: a.Tenant}, a.ServerID)
+	if err != nil {
+		return err
+	}
+	known, _, err := m.Known(ctx, s)
+	if err != nil {
+		return err
+	}
+	for _, t := range known {
+		if t.Name() != a.Tool {
+			continue
+		}
+		schema, err := json.Marshal(t.Tool.InputSchema)
+		if err != nil {
+			return err
+		}
+		if err := tools.CheckArguments(tools.Tool{Name: a.Tool, Parameters: schema}, json.RawMessage(d.Edited)); err != nil {
+			return fault.Invalid("arguments", "The arguments were not accepted: %s.", err)
+		}
+		return nil
+	}
+	return fault.New(fault.InvalidState, "The tool %s no longer exists. Deny the call.", a.Tool)
+}
+
+// sealText encrypts a text of an approval; NULL for an empty one.
+func (m *Service) sealText(a *Approval, text string) any {
+	if text == "" {
+		return nil
+	}
+	return m.Ring.Seal([]byte(text), a.location())
 }
 
 // Decide approves or denies a call. An approved call can be made once, within ten minutes. Repeating a
@@ -277,21 +342,25 @@ func (m *Service) Decide(ctx context.Context, tx *db.Tx, by audit.Actor, vis vis
 	if d.Approve {
 		status, verb, expires = Approved, "approved", now.Add(approvedFor)
 	}
+	if err := m.checkDecision(ctx, tx, a, &d); err != nil {
+		return err
+	}
+	same := d.Edited == a.Edited && d.Response == a.Response
 	switch current := a.Status(now); {
 	case d.Hash != a.Hash:
 		return fault.Param(fault.InvalidState, "arguments_hash", "The arguments of the call are not those that you saw. Reload the page.")
-	case current == status || current == Used && d.Approve:
+	case same && (current == status || current == Used && d.Approve):
 		return nil // repeated
 	case current != Pending:
 		return fault.New(fault.InvalidState, "The call does not wait for a decision. Its approval is %s.", current)
 	}
-	if _, err := tx.Exec(ctx, "UPDATE tool_approvals SET status = $2, expires_at = $3, decided_at = $4, decided_by = $5, reason = $6 WHERE id = $1",
-		a.ID, string(status), expires.UnixMicro(), now.UnixMicro(), by.Name, db.OrNull(db.Storable(d.Reason))); err != nil {
+	if _, err := tx.Exec(ctx, `UPDATE tool_approvals SET status = $2, expires_at = $3, decided_at = $4, decided_by = $5, reason = $6, edited_arguments = $7, response = $8
+		WHERE id = $1`, a.ID, string(status), expires.UnixMicro(), now.UnixMicro(), by.Name, db.OrNull(db.Storable(d.Reason)), m.sealText(a, d.Edited), m.sealText(a, d.Response)); err != nil {
 		return fmt.Errorf("decide approval: %w", err)
 	}
 	tx.Signal(signalApproval, a.ID)
 	return by.Log(ctx, tx, audit.Action{Tenant: a.Tenant, Project: a.Project, Action: "tool_call." + verb, Target: a.ID},
-		map[string]any{"tool": a.Tool, "key_id": a.KeyID, "arguments_hash": a.Hash}, now)
+		map[string]any{"tool": a.Tool, "key_id": a.KeyID, "arguments_hash": a.Hash, "edited": d.Edited != "", "responded": d.Response != ""}, now)
 }
 
 // Approvals returns a page of approvals, newest first. The status may be empty for all.
