@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -44,6 +45,8 @@ type Key struct {
 	RateLimit     *int64   // requests per minute
 	AllowedTools  []string // of MCP servers; nil allows all
 	Allowed       catalog.Allowed
+	ExternalID    string // the key's ID in another system
+	Metadata      map[string]string
 	CreatedAt     time.Time
 	CreatedBy     string
 	ParentID      string // the key that created it; empty for a person or the operator
@@ -128,10 +131,11 @@ func (m *Keys) Create(ctx context.Context, tx *db.Tx, by Caller, k *Key) (value 
 	k.LastFour = lastFour(value)
 	k.CreatedAt = now
 	k.CreatedBy = by.Actor.Name
-	_, err = tx.Exec(ctx, db.Insert("keys", "id, workspace_id, environment, name, prefix, scopes, monthly_budget, project, allowed_ips, rate_limit, allowed_tools, created_at, created_by, parent_key_id, expires_at, allowed_models, allowed_providers, alert_thresholds, alert_email, limits, temporary_raise"),
+	_, err = tx.Exec(ctx, db.Insert("keys", "id, workspace_id, environment, name, prefix, scopes, monthly_budget, project, allowed_ips, rate_limit, allowed_tools, created_at, created_by, parent_key_id, expires_at, allowed_models, allowed_providers, alert_thresholds, alert_email, limits, temporary_raise, external_id, metadata"),
 		k.ID, k.WorkspaceID, k.Environment, k.Name, k.Prefix, db.JSON(k.Scopes), (*int64)(k.MonthlyBudget), db.OrNull(k.Project),
 		db.JSON(k.AllowedIPs), k.RateLimit, db.NullList(k.AllowedTools), now.UnixMicro(), k.CreatedBy, db.OrNull(k.ParentID), db.Micros(k.ExpiresAt),
-		db.NullList(k.Allowed.Models), db.NullList(k.Allowed.Providers), k.AlertThresholds.Stored(), db.OrNull(k.AlertEmail), accounts.StoredLimits(k.Limits), db.JSON(k.Raise))
+		db.NullList(k.Allowed.Models), db.NullList(k.Allowed.Providers), k.AlertThresholds.Stored(), db.OrNull(k.AlertEmail), accounts.StoredLimits(k.Limits), db.JSON(k.Raise),
+		db.OrNull(k.ExternalID), k.storedMetadata())
 	if err != nil {
 		return "", err
 	}
@@ -203,9 +207,10 @@ func (m *Keys) Update(ctx context.Context, tx *db.Tx, by Caller, before, after *
 		}
 	}
 	_, err := tx.Exec(ctx, `UPDATE keys SET name = $2, scopes = $3, monthly_budget = $4, project = $5, allowed_ips = $6,
-		rate_limit = $7, expires_at = $8, allowed_tools = $9, allowed_models = $10, allowed_providers = $11, alert_thresholds = $12, alert_email = $13, limits = $14, temporary_raise = $15 WHERE id = $1`,
+		rate_limit = $7, expires_at = $8, allowed_tools = $9, allowed_models = $10, allowed_providers = $11, alert_thresholds = $12, alert_email = $13, limits = $14, temporary_raise = $15, external_id = $16, metadata = $17 WHERE id = $1`,
 		after.ID, after.Name, db.JSON(after.Scopes), (*int64)(after.MonthlyBudget), db.OrNull(after.Project), db.JSON(after.AllowedIPs), after.RateLimit, db.Micros(after.ExpiresAt), db.NullList(after.AllowedTools),
-		db.NullList(after.Allowed.Models), db.NullList(after.Allowed.Providers), after.AlertThresholds.Stored(), db.OrNull(after.AlertEmail), accounts.StoredLimits(after.Limits), db.JSON(after.Raise))
+		db.NullList(after.Allowed.Models), db.NullList(after.Allowed.Providers), after.AlertThresholds.Stored(), db.OrNull(after.AlertEmail), accounts.StoredLimits(after.Limits), db.JSON(after.Raise),
+		db.OrNull(after.ExternalID), after.storedMetadata())
 	if err != nil {
 		return err
 	}
@@ -250,6 +255,12 @@ func (k *Key) auditDetail() map[string]any {
 	if k.ExpiresAt != nil {
 		detail["expires_at"] = k.ExpiresAt.Unix()
 	}
+	if k.ExternalID != "" {
+		detail["external_id"] = k.ExternalID
+	}
+	if len(k.Metadata) > 0 {
+		detail["metadata"] = k.Metadata
+	}
 	return detail
 }
 
@@ -284,7 +295,8 @@ func (k *Key) check() error {
 	if k.RateLimit != nil && (*k.RateLimit < 1 || *k.RateLimit > maxRateLimit) {
 		return fault.Invalid("rate_limit", "rate_limit must be from 1 to %d requests per minute, or null.", maxRateLimit)
 	}
-	return cmp.Or(checkTools(k.AllowedTools), k.Allowed.Check(), k.AlertThresholds.Check(), accounts.CheckEmail("alert_email", k.AlertEmail))
+	return cmp.Or(checkTools(k.AllowedTools), k.Allowed.Check(), k.AlertThresholds.Check(), accounts.CheckEmail("alert_email", k.AlertEmail),
+		checkExternalID(k.ExternalID), accounts.CheckMetadata(k.Metadata))
 }
 
 func checkExpiry(expires *time.Time, now time.Time) error {
@@ -314,7 +326,7 @@ func ParseAllowedIPs(list []string) ([]netip.Prefix, error) {
 
 const keyColumns = `k.id, k.workspace_id, k.environment, k.name, k.prefix, k.scopes, k.monthly_budget, k.project, k.allowed_ips,
 	k.rate_limit, k.allowed_tools, k.allowed_models, k.allowed_providers, k.created_at, k.created_by, k.parent_key_id, k.expires_at, k.revoked_at, k.last_used_at, k.last_used_ip, k.alert_thresholds, k.alert_email,
-	k.limits, k.temporary_raise`
+	k.limits, k.temporary_raise, k.external_id, k.metadata`
 
 // keyFrom joins a key with its current secret, and with the previous one during its grace period. $1 is
 // now.
@@ -327,7 +339,7 @@ const keySelect = "SELECT " + keyColumns + ", s.last_four, p.last_four, p.retire
 func scanKeyColumns(r db.Row, k *Key, more ...any) error {
 	return db.Scan(r, append([]any{&k.ID, &k.WorkspaceID, &k.Environment, &k.Name, &k.Prefix, &k.Scopes, &k.MonthlyBudget, &k.Project, &k.AllowedIPs,
 		&k.RateLimit, &k.AllowedTools, &k.Allowed.Models, &k.Allowed.Providers, &k.CreatedAt, &k.CreatedBy, &k.ParentID, &k.ExpiresAt, &k.RevokedAt, &k.LastUsedAt, &k.LastUsedIP, &k.AlertThresholds, &k.AlertEmail,
-		&k.Limits, &k.Raise}, more...)...)
+		&k.Limits, &k.Raise, &k.ExternalID, &k.Metadata}, more...)...)
 }
 
 func scanKey(r db.Row) (*Key, error) {
@@ -380,12 +392,6 @@ var stateConditions = map[string]string{
 	"expired":  "k.revoked_at IS NULL AND k.expires_at <= $1",
 }
 
-// KeyFilter selects keys. Empty fields match all.
-type KeyFilter struct {
-	State   string // of States
-	Project string // they are pinned to
-}
-
 // List returns a page of the visible keys, newest first by default.
 func (m *Keys) List(ctx context.Context, q db.Querier, vis visibility.Filter, page db.Page) ([]*Key, bool, error) {
 	return m.Search(ctx, q, vis, KeyFilter{}, page)
@@ -398,13 +404,15 @@ func (m *Keys) Search(ctx context.Context, q db.Querier, vis visibility.Filter, 
 	if condition := stateConditions[f.State]; condition != "" {
 		query += " AND " + condition
 	}
-	for _, by := range []struct{ comparison, value string }{{"k.project =", vis.Project}, {"k.project =", f.Project}, {"k.id " + page.Past(), page.After}} {
-		if by.value != "" {
-			args = append(args, by.value)
-			query += fmt.Sprintf(" AND %s $%d", by.comparison, len(args))
+	order := f.Sort.order()
+	conditions := append(f.conditions(), keyCondition{"k.project = ?", vis.Project}, keyCondition{order.after(page), page.After})
+	for _, c := range conditions {
+		if c.value != "" {
+			args = append(args, c.value)
+			query += " AND " + strings.ReplaceAll(c.sql, "?", fmt.Sprintf("$%d", len(args)))
 		}
 	}
-	list, err := db.List(ctx, q, scanKey, query+" ORDER BY k.id "+page.Order()+" LIMIT $4", args...)
+	list, err := db.List(ctx, q, scanKey, query+" ORDER BY "+order.by(page)+" LIMIT $4", args...)
 	list, more := db.Cut(page, list)
 	return list, more, err
 }

@@ -104,6 +104,9 @@ func (g Grant) first() Scope {
 	return registry[bits.TrailingZeros64(uint64(g))]
 }
 
+// Without returns the first scope that g has and other lacks, or "".
+func (g Grant) Without(other Grant) Scope { return (g &^ other).first() }
+
 // expand returns what a scope or wildcard grants; zero if it is unknown.
 func expand(name string) Grant {
 	if name == wildcard {

@@ -64,15 +64,9 @@ func (m *Tokens) Mint(ctx context.Context, tx *db.Tx, parent *Principal, t *Toke
 	if parent.Token != nil {
 		return "", fault.New(fault.ScopedTokenNotAllowed, "A scoped token cannot mint another. Call this from your backend with a key.")
 	}
-	names, requested, err := ParseScopes(t.Scopes)
+	names, err := CheckTokenScopes(parent, "scopes", t.Scopes)
 	if err != nil {
 		return "", err
-	}
-	if extra := requested &^ delegable; extra != 0 {
-		return "", fault.Param(fault.ScopedTokenNotAllowed, "scopes", "A scoped token cannot have the scope %s.", extra.first())
-	}
-	if lacking := requested &^ parent.Grant; lacking != 0 {
-		return "", fault.Param(fault.InsufficientScope, "scopes", "The key does not have the scope %s, so its tokens cannot have it.", lacking.first())
 	}
 	if lifetime < time.Second || lifetime > MaxTokenLifetime {
 		return "", fault.Invalid("expires_in", "expires_in must be from 1 to %d seconds.", MaxTokenLifetime/time.Second)
@@ -103,6 +97,21 @@ func (m *Tokens) Mint(ctx context.Context, tx *db.Tx, parent *Principal, t *Toke
 			full.Max, t.Environment, full.Until.UTC().Format(time.RFC3339))
 	}
 	return value, err
+}
+
+// CheckTokenScopes returns the scopes without duplicates if tokens of the key can have them.
+func CheckTokenScopes(parent *Principal, param string, scopes []string) ([]string, error) {
+	names, requested, err := ParseScopes(scopes)
+	if err != nil {
+		return nil, err
+	}
+	if extra := requested &^ delegable; extra != 0 {
+		return nil, fault.Param(fault.ScopedTokenNotAllowed, param, "A scoped token cannot have the scope %s.", extra.first())
+	}
+	if lacking := requested &^ parent.Grant; lacking != 0 {
+		return nil, fault.Param(fault.InsufficientScope, param, "The key does not have the scope %s, so its tokens cannot have it.", lacking.first())
+	}
+	return names, nil
 }
 
 // unexpired returns the limit on a workspace's unexpired tokens. A token counts

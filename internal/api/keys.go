@@ -27,10 +27,12 @@ type KeyObject struct {
 	MonthlyBudget  *credits.Micro       `json:"monthly_budget"`
 	SpentThisMonth credits.Micro        `json:"spent_this_month"`
 	limitsObject
-	Project      *string   `json:"project"`
-	AllowedIPs   []string  `json:"allowed_ips"`
-	RateLimit    *int64    `json:"rate_limit"`
-	AllowedTools *[]string `json:"allowed_tools"`
+	Project      *string           `json:"project"`
+	AllowedIPs   []string          `json:"allowed_ips"`
+	RateLimit    *int64            `json:"rate_limit"`
+	AllowedTools *[]string         `json:"allowed_tools"`
+	ExternalID   *string           `json:"external_id"`
+	Metadata     map[string]string `json:"metadata"`
 	allowedLists
 	Status      string          `json:"status"`
 	CreatedAt   int64           `json:"created_at"`
@@ -80,6 +82,10 @@ func NewKeyObject(k *access.Key, now time.Time) *KeyObject {
 	o.AlertThresholds, o.AlertEmail = thresholdsOrNull(k.AlertThresholds), orNil(k.AlertEmail)
 	o.allowedLists = newAllowedLists(k.Allowed)
 	o.limitsObject = newLimitsObject(k.Limits, k.Raise, now)
+	o.ExternalID, o.Metadata = orNil(k.ExternalID), k.Metadata
+	if o.Metadata == nil {
+		o.Metadata = map[string]string{}
+	}
 	o.AllowedIPs = web.Map(k.AllowedIPs, web.ShowPrefix)
 	if k.AllowedTools != nil {
 		o.AllowedTools = &k.AllowedTools
@@ -113,11 +119,14 @@ type createKeyRequest struct {
 	AlertThresholds accounts.AlertThresholds `json:"alert_thresholds"`
 	AlertEmail      string                   `json:"alert_email"`
 	allowedLists
+	ExternalID string            `json:"external_id"`
+	Metadata   map[string]string `json:"metadata"`
 }
 
 func createKey(ctx context.Context, c *Call, tx *db.Tx, in createKeyRequest) (any, error) {
 	k := &access.Key{Tenant: c.Principal.Tenant, Name: in.Name, Scopes: in.Scopes,
-		MonthlyBudget: in.MonthlyBudget, RateLimit: in.RateLimit, AlertThresholds: in.AlertThresholds, AlertEmail: in.AlertEmail}
+		MonthlyBudget: in.MonthlyBudget, RateLimit: in.RateLimit, AlertThresholds: in.AlertThresholds, AlertEmail: in.AlertEmail,
+		ExternalID: in.ExternalID, Metadata: in.Metadata}
 	if in.AllowedTools != nil {
 		k.AllowedTools = *in.AllowedTools
 	}
@@ -149,12 +158,13 @@ func createKey(ctx context.Context, c *Call, tx *db.Tx, in createKeyRequest) (an
 }
 
 func listKeys(ctx context.Context, c *Call) (any, error) {
-	q := c.query(pageParams...)
+	q, metadata := c.queryWithMetadata(append(pageParams, "status", "project", "external_id", "search")...)
 	page := q.page(ids.Key)
+	f := access.KeyFilter{State: choice(q, "status", access.States), Project: q.text("project"), ExternalID: q.text("external_id"), Text: q.text("search"), Metadata: metadata}
 	if q.err != nil {
 		return nil, q.err
 	}
-	keys, more, err := c.s.Keys.List(ctx, c.s.DB, c.Principal.Visibility(), page)
+	keys, more, err := c.s.Keys.Search(ctx, c.s.DB, c.Principal.Visibility(), f, page)
 	if err != nil {
 		return nil, err
 	}
@@ -187,6 +197,8 @@ type updateKeyRequest struct {
 	AlertThresholds jsonbody.Optional[accounts.AlertThresholds] `json:"alert_thresholds"`
 	AlertEmail      jsonbody.Optional[string]                   `json:"alert_email"`
 	allowedChanges
+	ExternalID jsonbody.Optional[string]            `json:"external_id"`
+	Metadata   jsonbody.Optional[map[string]string] `json:"metadata"`
 }
 
 // set sets a field that the body contains.
@@ -221,6 +233,8 @@ func updateKey(ctx context.Context, c *Call, tx *db.Tx, in updateKeyRequest) (an
 	if err := c.applyLimits(in.limitFields, &k.Limits, &k.Raise); err != nil {
 		return nil, err
 	}
+	set(&k.ExternalID, in.ExternalID)
+	set(&k.Metadata, in.Metadata)
 	if in.ExpiresAt.Set {
 		if k.ExpiresAt, err = fromUnix("expires_at", in.ExpiresAt.Pointer()); err != nil {
 			return nil, err

@@ -72,6 +72,20 @@ func (c *Call) query(known ...string) *query {
 	return q
 }
 
+// queryWithMetadata is query for lists with parameters such as metadata[team]=red.
+func (c *Call) queryWithMetadata(known ...string) (*query, map[string]string) {
+	values, _ := url.ParseQuery(c.R.URL.RawQuery) // query reports the error
+	metadata := map[string]string{}
+	for name, list := range values {
+		inner, found := strings.CutPrefix(name, "metadata[")
+		if inner, closed := strings.CutSuffix(inner, "]"); found && closed && len(list) == 1 {
+			known = append(known, name)
+			metadata[inner] = list[0]
+		}
+	}
+	return c.query(known...), metadata
+}
+
 // fail keeps the first error. A nil error changes nothing.
 func (q *query) fail(err error) {
 	if q.err == nil {

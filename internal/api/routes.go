@@ -132,6 +132,12 @@ func resourceRoutes() []Route {
 		{"POST", "/v1/keys/{id}/rotate", access.KeysWrite, act(rotateKey)},
 		{"POST", "/v1/keys/{id}/end_grace", access.KeysWrite, act(endKeyGrace)},
 
+		{"POST", "/v1/federation_rules", access.KeysWrite, act(createFederationRule)},
+		{"GET", "/v1/federation_rules", access.KeysRead, read(listFederationRules)},
+		{"GET", "/v1/federation_rules/{id}", access.KeysRead, read(getFederationRule)},
+		{"PATCH", "/v1/federation_rules/{id}", access.KeysWrite, act(updateFederationRule)},
+		{"DELETE", "/v1/federation_rules/{id}", access.KeysWrite, act(deleteFederationRule)},
+
 		{"POST", "/v1/projects", access.ProjectsWrite, act(createProject)},
 		{"GET", "/v1/projects", access.ProjectsRead, read(listProjects)},
 		{"GET", "/v1/projects/{id}", access.ProjectsRead, read(getProject)},
@@ -218,6 +224,8 @@ var pathIDs = map[string]web.PathID{
 	"/v1/audit":          {Prefix: ids.Request, Kind: "request"},
 	"/v1/tool_servers":   {Prefix: ids.ToolServer, Kind: "tool server"},
 	"/v1/routes":         {Prefix: ids.Route, Kind: "route"},
+
+	"/v1/federation_rules": {Prefix: ids.FederationRule, Kind: "federation rule"},
 
 	"/v1/voice/transcriptions": {Prefix: media.Transcript.Prefix(), Kind: media.Transcript.Noun()},
 }
@@ -306,8 +314,8 @@ func (c *Call) notFound() error {
 	return fault.New(fault.NotFound, "There is nothing at %s. See /docs for all endpoints.", web.Sanitize(c.R.URL.Path, web.MaxLoggedText))
 }
 
-// publicRoutes need no key: health, the reference, files with signed URLs and
-// reports of leaked keys.
+// publicRoutes need no key: health, the reference, files with signed URLs, the
+// exchange of tokens and reports of leaked keys.
 func publicRoutes() []Route {
 	return []Route{
 		{"GET", "/healthz", "", sendOK},
@@ -319,6 +327,7 @@ func publicRoutes() []Route {
 		{"GET", "/llms.txt", "", serveDocs},
 		{"GET", files.Prefix, "", (*Call).serveFile},
 		{"OPTIONS", files.Prefix, "", (*Call).serveFile},
+		{"POST", "/oauth/token", "", exchangeToken},
 		{"POST", "/leaks/report", "", reportLeak},
 		{"POST", "/leaks/github", "", reportFromGitHub},
 		{"POST", "/leaks/gitlab", "", fromGitLab(reportFromGitLab)},

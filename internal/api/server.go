@@ -24,6 +24,7 @@ import (
 	"turnpike/internal/conversations"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
+	"turnpike/internal/federation"
 	"turnpike/internal/files"
 	"turnpike/internal/gateway"
 	"turnpike/internal/idempotency"
@@ -58,6 +59,7 @@ type Deps struct {
 	ToolServers *toolservers.Service
 	Routes      *modelroutes.Service
 	Leaks       *leaks.Service
+	Federation  *federation.Service
 	Idempotency *idempotency.Store
 
 	Conversations *conversations.Store

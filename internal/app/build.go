@@ -24,6 +24,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
+	"turnpike/internal/federation"
 	"turnpike/internal/files"
 	"turnpike/internal/gateway"
 	"turnpike/internal/idempotency"
@@ -78,6 +79,7 @@ type components struct {
 	toolServers   *toolservers.Service
 	routes        *modelroutes.Service
 	leaks         *leaks.Service
+	federation    *federation.Service
 	certificates  *certificates.Manager // nil without ACME
 	definitions   operators.Definitions
 }
@@ -230,6 +232,7 @@ func (i *instance) buildEngines(ctx context.Context) (err error) {
 		PerLane: c.PerWorkspace, Slots: c.Concurrency, ToolResult: simulator.ToolResult, Version: i.version, Now: i.now}, i.settings.Load().agents)
 
 	l := i.cfg.Leaks
+	i.federation = federation.New(federation.Options{DB: d, Keys: i.keys, Tokens: i.tokens, Guard: guard, Now: i.now})
 	i.leaks = leaks.New(leaks.Options{DB: d, Keys: i.keys, Tokens: i.tokens, Publisher: i.events, Outbox: i.outbox, Now: i.now,
 		GitHubKeysURL: l.GitHubKeysURL, GitLabToken: string(l.GitLabToken), ReportsPerMinute: int64(l.ReportPerMinute)})
 	return nil
@@ -247,13 +250,13 @@ func (i *instance) renderBatchError(e batches.Endpoint, f *fault.Error, requestI
 func (i *instance) buildHandler(context.Context) error {
 	d := i.store.DB
 	pages, err := dashboard.New(dashboard.Options{DB: d, Ring: i.store.Ring, People: i.people, Keys: i.keys, Tokens: i.tokens, Webhooks: i.hooks, Media: i.media,
-		Agents: i.agents, ToolServers: i.toolServers, Routes: i.routes, Gateway: i.gateway, Leaks: i.leaks, Files: i.files, APIFiles: i.apiFiles, Batches: i.batches, Outbox: i.outbox, Notifications: i.notifications, PublicURL: i.URL(), ListenURL: i.ListenURL(), Now: i.now,
+		Agents: i.agents, ToolServers: i.toolServers, Routes: i.routes, Gateway: i.gateway, Leaks: i.leaks, Federation: i.federation, Files: i.files, APIFiles: i.apiFiles, Batches: i.batches, Outbox: i.outbox, Notifications: i.notifications, PublicURL: i.URL(), ListenURL: i.ListenURL(), Now: i.now,
 		SignIn: func() *dashboard.SignInProvider { return i.settings.Load().signIn }, TrustedProxies: i.trustedProxies, Facts: i.facts, Definitions: i.manager()})
 	if err != nil {
 		return err
 	}
 	i.api = api.New(api.Deps{DB: d, Auth: i.auth, Keys: i.keys, Tokens: i.tokens, Projects: i.directory, Log: i.log, Refused: i.refused, Throttled: i.throttled,
-		Limiter: i.limiter, Webhooks: i.hooks, Tunnels: i.tunnels, Files: i.files, Media: i.media, Agents: i.agents, ToolServers: i.toolServers, Routes: i.routes, Leaks: i.leaks, Gateway: i.gateway,
+		Limiter: i.limiter, Webhooks: i.hooks, Tunnels: i.tunnels, Files: i.files, Media: i.media, Agents: i.agents, ToolServers: i.toolServers, Routes: i.routes, Leaks: i.leaks, Federation: i.federation, Gateway: i.gateway,
 		Idempotency: i.idempotency, Conversations: i.conversations, Background: i.background, APIFiles: i.apiFiles, Batches: i.batches, Notifications: i.notifications, Now: i.now, PublicURL: i.URL(), Version: i.version,
 		Operators: operators.Credentials{Ring: i.store.Ring, Now: i.now}, Definitions: i.manager()}, i.settings.Load().api)
 	public, err := url.Parse(i.URL())

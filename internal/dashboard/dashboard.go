@@ -24,6 +24,7 @@ import (
 	"turnpike/internal/batches"
 	"turnpike/internal/clientip"
 	"turnpike/internal/db"
+	"turnpike/internal/federation"
 	"turnpike/internal/files"
 	"turnpike/internal/gateway"
 	"turnpike/internal/keyring"
@@ -54,6 +55,7 @@ type Options struct {
 	Routes      *modelroutes.Service
 	Gateway     *gateway.Gateway
 	Leaks       *leaks.Service
+	Federation  *federation.Service
 	Files       *files.Store
 	APIFiles    *apifiles.Store
 	Batches     *batches.Service

@@ -47,7 +47,7 @@ func projectFingerprint(p *accounts.Project) string {
 }
 
 func keyFingerprint(k *access.Key) string {
-	return fingerprint(k.Name, k.Scopes, k.Project, k.MonthlyBudget, k.RateLimit, k.ExpiresAt, k.AllowedIPs, k.AllowedTools, k.AlertThresholds, k.AlertEmail, k.Allowed, k.Raise, k.Limits)
+	return fingerprint(k.Name, k.Scopes, k.Project, k.MonthlyBudget, k.RateLimit, k.ExpiresAt, k.AllowedIPs, k.AllowedTools, k.AlertThresholds, k.AlertEmail, k.Allowed, k.Raise, k.Limits, k.ExternalID, showMetadata(k.Metadata))
 }
 
 func endpointFingerprint(e *webhooks.Endpoint) string {

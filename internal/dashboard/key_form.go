@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -24,6 +25,7 @@ type keyForm struct {
 	Tools    string
 	Limits   limitsForm
 	allowedForm
+	Metadata string
 }
 
 // preset is a common choice of scopes.
@@ -109,6 +111,7 @@ func (req *request) newKeyForm(k *access.Key, chosen string) (*keyForm, error) {
 		f.LastDay = lastDay(*k.ExpiresAt)
 	}
 	f.IPs, f.Tools, f.allowedForm = showAddresses(k.AllowedIPs), showList(k.AllowedTools), newAllowedForm(k.Allowed)
+	f.Metadata = showMetadata(k.Metadata)
 	var err error
 	f.Projects, _, err = accounts.ListProjects(req.Context(), req.s.DB, req.workspace.In(req.env), db.Page{Limit: accounts.MaxProjects})
 	return f, err
@@ -206,12 +209,43 @@ func (req *request) readKey(k *access.Key) (err error) {
 		return err
 	}
 	k.AlertEmail = req.form("alert_email")
+	if k.Metadata, err = parseMetadata(req.form("metadata")); err != nil {
+		return err
+	}
+	k.ExternalID = req.form("external_id")
 	k.AllowedTools = parseList(req.form("allowed_tools"))
 	if err := req.readAllowed(&k.Allowed); err != nil {
 		return err
 	}
 	k.AllowedIPs, err = access.ParseAllowedIPs(words(req.form("allowed_ips")))
 	return err
+}
+
+func showMetadata(m map[string]string) string {
+	lines := make([]string, 0, len(m))
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		lines = append(lines, name+"="+m[name])
+	}
+	return strings.Join(lines, "\n")
+}
+
+func parseMetadata(text string) (map[string]string, error) {
+	m := map[string]string{}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		name, value, found := strings.Cut(line, "=")
+		if name = strings.TrimSpace(name); !found || name == "" {
+			return nil, fault.Invalid("metadata", "Write each pair of metadata on its own line, as name=value.")
+		}
+		if _, twice := m[name]; twice {
+			return nil, fault.Invalid("metadata", "The metadata has %s twice.", name)
+		}
+		m[name] = strings.TrimSpace(value)
+	}
+	return m, nil
 }
 
 // words splits a list with commas, spaces or lines.

@@ -2,6 +2,8 @@ package dashboard
 
 import (
 	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"turnpike/internal/access"
 	"turnpike/internal/credits"
@@ -33,17 +35,37 @@ func (req *request) keyRows(list ...*access.Key) ([]keyRow, error) {
 type keysData struct {
 	States []string
 	State  string // of the filter; empty for all
+	Text   string // of the search
+	Sort   access.KeySort
+	Sorts  []keySortLink
 	Keys   []keyRow
 	Next   pager
 }
 
+// keySortLink is a choice of the list's order.
+type keySortLink struct {
+	Sort  access.KeySort
+	Title string
+}
+
+var keySortLinks = []keySortLink{{access.SortByCreation, "newest first"}, {access.SortByName, "by name"}, {access.SortByLastUse, "last used first"}}
+
+// maxSearch limits the text of a search.
+const maxSearch = 200
+
 func keysPage(req *request) (*view, error) {
 	page := req.page(ids.Key)
-	d := keysData{States: access.States}
+	d := keysData{States: access.States, Sorts: keySortLinks}
+	if text := strings.TrimSpace(req.query("q")); len(text) <= maxSearch && utf8.ValidString(text) {
+		d.Text = text
+	}
+	if by := access.KeySort(req.query("sort")); slices.Contains(access.KeySorts, by) {
+		d.Sort = by
+	}
 	if state := req.query("state"); slices.Contains(access.States, state) {
 		d.State = state
 	}
-	keys, more, err := req.s.Keys.Search(req.Context(), req.s.DB, req.principal.Visibility(), access.KeyFilter{State: d.State}, page)
+	keys, more, err := req.s.Keys.Search(req.Context(), req.s.DB, req.principal.Visibility(), access.KeyFilter{State: d.State, Text: d.Text, Sort: d.Sort}, page)
 	if err != nil {
 		return nil, err
 	}

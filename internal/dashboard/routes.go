@@ -68,6 +68,7 @@ var pathIDs = map[string]web.PathID{
 	"approvals":                   {Prefix: ids.Approval, Kind: "approval"},
 	"tools":                       {Prefix: ids.ToolServer, Kind: "tool server"},
 	"routes":                      {Prefix: ids.Route, Kind: "route"},
+	"federation":                  {Prefix: ids.FederationRule, Kind: "federation rule"},
 	"webhooks":                    {Prefix: ids.Endpoint, Kind: "webhook endpoint"},
 	"webhooks/{endpoint}/replays": {Prefix: ids.Replay, Kind: "replay"},
 }
@@ -181,6 +182,12 @@ func Routes() []Route {
 		{Path: "runs/{id}/cancel", Scope: access.AgentRunsCreate, action: cancelRun, formPage: runPage},
 
 		// Tool servers, and calls of MCP clients that need an approval.
+		{Path: "federation", Scope: access.KeysRead, page: federationPage},
+		{Path: "federation/new", Scope: access.KeysWrite, Confirm: true, page: newRulePage, action: createRule},
+		{Path: "federation/{id}", Scope: access.KeysRead, page: load((*request).rule, showRule)},
+		{Path: "federation/{id}/edit", Scope: access.KeysWrite, Confirm: true, page: load((*request).rule, editRulePage), action: editRule},
+		{Path: "federation/{id}/delete", Scope: access.KeysWrite, action: deleteRule, formPage: load((*request).rule, showRule)},
+
 		{Path: "tools", Scope: access.ToolServersRead, page: toolServersPage},
 		{Path: "tools/new", Scope: access.ToolServersWrite, Confirm: true, page: newToolServerPage, action: createToolServer},
 		{Path: "tools/{id}", Scope: access.ToolServersRead, page: toolServerPage},

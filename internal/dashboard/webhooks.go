@@ -153,13 +153,12 @@ func (req *request) readEndpoint(e *webhooks.Endpoint) error {
 	for _, name := range req.R.PostForm["remove_header"] {
 		changes[name] = nil
 	}
-	for line := range strings.Lines(req.form("headers")) {
-		name, value, found := strings.Cut(strings.TrimSpace(line), ":")
-		if !found {
-			return fault.Invalid("headers", "Write each header on its own line, as Name: value.")
-		}
-		value = strings.TrimSpace(value)
-		changes[strings.TrimSpace(name)] = &value
+	headers, err := parseHeaders(req.form("headers"))
+	if err != nil {
+		return err
+	}
+	for name, value := range headers {
+		changes[name] = &value
 	}
 	e.SetHeaders(changes)
 	return nil

@@ -38,6 +38,8 @@ const (
 	Notification    = "ntf_"
 	AdminCredential = "adm_"
 
+	FederationRule = "fed_"
+
 	Response     = "resp_"
 	Conversation = "conv_"
 

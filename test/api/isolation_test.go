@@ -66,11 +66,14 @@ func populate(t *testing.T, s *harness.Server, n tenant, project string) tenant 
 	response := post("/v1/responses", map[string]any{"model": model, "input": "Hi."})
 	conversation := post("/v1/conversations", map[string]any{"items": []any{map[string]any{"role": "user", "content": "Hi."}}})
 	file := s.Do(t, uploadFile(t, n.key, "batch", "{}\n")).Want(t, 200, "")
+	spare := post("/v1/keys", key)
+	rule := post("/v1/federation_rules", map[string]any{"name": "ci", "issuer": "https://issuer.example.com", "audience": "turnpike", "subject": "repo:acme/app",
+		"key_id": spare.Text("id"), "scopes": []string{"models:read"}})
 	tools := post("/v1/tool_servers", map[string]any{"label": ids.New("")[10:], "url": "https://example.invalid/mcp"})
 	route := post("/v1/routes", map[string]any{"name": ids.New("")[10:], "models": []string{model}})
 	n.ids = map[string]string{
-		"/v1/routes/": route.Text("id"),
-		"/v1/files/":  file.Text("id"), "/v1/tool_servers/": tools.Text("id"),
+		"/v1/routes/": route.Text("id"), "/v1/federation_rules/": rule.Text("id"),
+		"/v1/files/": file.Text("id"), "/v1/tool_servers/": tools.Text("id"),
 		"/v1/messages/batches/": post("/v1/messages/batches", map[string]any{"requests": []any{map[string]any{"custom_id": "a", "params": map[string]any{}}}}).Text("id"),
 		"/v1/batches/":          post("/v1/batches", map[string]any{"input_file_id": file.Text("id"), "endpoint": "/v1/chat/completions", "completion_window": "24h"}).Text("id"),
 		"/v1/responses/":        response.Text("id"), "/v1/conversations/": conversation.Text("id"),
@@ -124,6 +127,8 @@ func (n tenant) at(t *testing.T, s *harness.Server, rt api.Route, owner tenant) 
 		r.Body = map[string]any{"description": "x"}
 	case "POST /v1/webhooks/{id}/replay":
 		r.Body = map[string]any{"since": s.Clock.Now().Unix()}
+	case "PATCH /v1/federation_rules/{id}":
+		r.Body = map[string]any{"name": "x"}
 	case "POST /v1/webhook_endpoints/{id}":
 		r.Body = map[string]any{"name": "x"}
 	case "POST /v1/webhook_endpoints/{id}/test":
@@ -205,7 +210,7 @@ func TestListsShowOnlyTheTenantOfTheKey(t *testing.T) {
 	eachWithProviders(t, both, func(t *testing.T, s *harness.Server) {
 		tenants := newTenants(t, s)
 		for _, path := range []string{"/v1/keys", "/v1/projects", "/v1/audit", "/v1/audit/actions", "/v1/webhooks", "/v1/deliveries", "/v1/events",
-			"/v1/images/batches", "/v1/videos", "/v1/voice/renders", "/v1/voice/transcriptions", "/v1/agents/runs", "/v1/tool_servers"} {
+			"/v1/images/batches", "/v1/videos", "/v1/voice/renders", "/v1/voice/transcriptions", "/v1/agents/runs", "/v1/tool_servers", "/v1/federation_rules"} {
 			for _, own := range tenants {
 				body := string(s.Do(t, harness.Request{Method: "GET", Path: path + "?limit=100", Key: own.key}).Want(t, 200, "").Body)
 				for _, stranger := range tenants {

@@ -1,0 +1,192 @@
+package dashboard
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"turnpike/internal/access"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/federation"
+	"turnpike/internal/ids"
+	"turnpike/internal/web"
+)
+
+type federationData struct {
+	Rules []ruleRow
+	Next  pager
+}
+
+type ruleRow struct {
+	*federation.Rule
+	KeyName string // empty if the key is gone
+}
+
+func (req *request) ruleRows(list ...*federation.Rule) ([]ruleRow, error) {
+	names, err := req.s.Keys.Names(req.Context(), req.s.DB, req.workspace.In(req.env), web.Map(list, func(r *federation.Rule) string { return r.KeyID }))
+	return web.Map(list, func(r *federation.Rule) ruleRow { return ruleRow{r, names[r.KeyID]} }), err
+}
+
+func federationPage(req *request) (*view, error) {
+	page := req.page(ids.FederationRule)
+	found, err := req.s.Federation.List(req.Context(), req.s.DB, req.principal.Visibility(), page)
+	if err != nil {
+		return nil, err
+	}
+	d := federationData{Next: req.pager(page, found.More, func() string { return found.Cursor })}
+	d.Rules, err = req.ruleRows(found.Rows...)
+	return &view{template: "federation", title: "Federation rules", data: d, live: true}, err
+}
+
+type ruleForm struct {
+	Rule   *federation.Rule
+	Keys   []*access.Key
+	Scopes string
+	Grants string // one per line
+	Claims string // of the metadata
+}
+
+// Seen returns the fingerprint of the rule.
+func (f ruleForm) Seen() string { return ruleFingerprint(f.Rule) }
+
+func ruleFingerprint(r *federation.Rule) string {
+	return fingerprint(r.Name, r.Issuer, r.Audience, r.Subject, r.KeyID, strings.Join(r.Scopes, " "), showGrants(r.Grants), r.ExpiresIn, strings.Join(r.MetadataClaims, " "))
+}
+
+// keysToChoose is how many keys the form suggests.
+const keysToChoose = 200
+
+func (req *request) newRuleForm(r *federation.Rule) (ruleForm, error) {
+	keys, _, err := req.s.Keys.Search(req.Context(), req.s.DB, req.principal.Visibility(), access.KeyFilter{State: "active", Sort: access.SortByName}, db.Page{Limit: keysToChoose})
+	return ruleForm{r, keys, strings.Join(r.Scopes, " "), showGrants(r.Grants), strings.Join(r.MetadataClaims, " ")}, err
+}
+
+func newRulePage(req *request) (*view, error) {
+	f, err := req.newRuleForm(&federation.Rule{ExpiresIn: int64(access.MaxTokenLifetime.Seconds())})
+	return &view{template: "federation_new", title: "New federation rule", data: f}, err
+}
+
+func (req *request) readRule(r *federation.Rule) (err error) {
+	r.Name, r.Issuer, r.Audience, r.Subject, r.KeyID = req.form("name"), req.form("issuer"), req.form("audience"), req.form("subject"), req.form("key_id")
+	r.Scopes, r.MetadataClaims = words(req.form("scopes")), words(req.form("metadata_claims"))
+	seconds, err := req.formNumber("expires_in")
+	if err != nil {
+		return err
+	}
+	if r.ExpiresIn = 0; seconds != nil {
+		r.ExpiresIn = *seconds
+	}
+	r.Grants, err = parseGrants(req.form("grants"))
+	return err
+}
+
+// showGrants returns grants as the form has them: claims, an arrow, and scopes or seconds.
+func showGrants(list []federation.Grant) string {
+	lines := make([]string, len(list))
+	for i, g := range list {
+		var claims []string
+		for _, name := range slices.Sorted(maps.Keys(g.Claims)) {
+			claims = append(claims, name+"="+g.Claims[name])
+		}
+		gives := slices.Clone(g.Scopes)
+		if g.ExpiresIn != nil {
+			gives = append(gives, fmt.Sprintf("%ds", *g.ExpiresIn))
+		}
+		lines[i] = strings.Join(claims, " ") + " -> " + strings.Join(gives, " ")
+	}
+	return strings.Join(lines, "\n")
+}
+
+func parseGrants(text string) ([]federation.Grant, error) {
+	var list []federation.Grant
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		claims, gives, found := strings.Cut(line, "->")
+		if !found {
+			return nil, fault.Invalid("grants", "Write each grant on its own line, as in ref=refs/heads/main -> images:create 300s.")
+		}
+		g := federation.Grant{Claims: map[string]string{}}
+		for _, pair := range strings.Fields(claims) {
+			name, value, found := strings.Cut(pair, "=")
+			if !found {
+				return nil, fault.Invalid("grants", "%q is not a claim with a value, such as ref=refs/heads/main.", pair)
+			}
+			g.Claims[name] = value
+		}
+		for _, word := range words(gives) {
+			if seconds, err := strconv.ParseInt(strings.TrimSuffix(word, "s"), 10, 64); err == nil && strings.HasSuffix(word, "s") {
+				g.ExpiresIn = &seconds
+				continue
+			}
+			g.Scopes = append(g.Scopes, word)
+		}
+		list = append(list, g)
+	}
+	return list, nil
+}
+
+func createRule(req *request) (*view, error) {
+	r := &federation.Rule{Tenant: req.workspace.In(req.env)}
+	if err := req.readRule(r); err != nil {
+		return nil, err
+	}
+	if err := req.write(func(tx *db.Tx) error { return req.s.Federation.Create(req.Context(), tx, req.caller(), r) }); err != nil {
+		return nil, err
+	}
+	return req.redirect(req.to("federation/"+r.ID), flash{Notice: "Rule created."})
+}
+
+func (req *request) rule() (*federation.Rule, error) {
+	return req.s.Federation.Get(req.Context(), req.s.DB, req.principal.Visibility(), req.id())
+}
+
+type ruleData struct {
+	Rule   ruleRow
+	Grants string
+	URL    string // of the token endpoint
+}
+
+func showRule(req *request, r *federation.Rule) (*view, error) {
+	rows, err := req.ruleRows(r)
+	if err != nil {
+		return nil, err
+	}
+	return &view{template: "federation_rule", title: r.Name, data: ruleData{rows[0], showGrants(r.Grants), req.s.PublicURL + "/oauth/token"}}, nil
+}
+
+func editRulePage(req *request, r *federation.Rule) (*view, error) {
+	f, err := req.newRuleForm(r)
+	return &view{template: "federation_edit", title: "Change federation rule", data: f}, err
+}
+
+func editRule(req *request) (*view, error) {
+	return req.save(req.to("federation/"+req.id()), "Rule saved.", func(tx *db.Tx) error {
+		r, err := req.s.Federation.GetLocked(req.Context(), tx, req.principal.Visibility(), req.id())
+		if err != nil {
+			return err
+		}
+		before := ruleFingerprint(r)
+		if err := req.readRule(r); err != nil {
+			return err
+		}
+		if err := req.checkEditConflict(before, ruleFingerprint(r)); err != nil {
+			return err
+		}
+		return req.s.Federation.Update(req.Context(), tx, req.caller(), r)
+	})
+}
+
+func deleteRule(req *request) (*view, error) {
+	return req.save(req.to("federation"), "Rule deleted. Tokens that it issued expire within 15 minutes.", func(tx *db.Tx) error {
+		r, err := req.s.Federation.GetLocked(req.Context(), tx, req.principal.Visibility(), req.id())
+		if err != nil {
+			return err
+		}
+		return req.s.Federation.Delete(req.Context(), tx, req.caller(), r)
+	})
+}

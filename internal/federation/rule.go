@@ -1,0 +1,280 @@
+// Package federation exchanges tokens of OpenID Connect issuers, such as GitHub Actions or a Kubernetes
+// cluster, for scoped tokens. A rule says which tokens of an issuer it accepts, whose key pays, and what
+// the scoped token may do.
+package federation
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+	"turnpike/internal/ids"
+	"turnpike/internal/visibility"
+)
+
+const (
+	maxRules     = 100 // per workspace and environment
+	maxGrants    = 20
+	maxClaims    = 10 // that a grant requires
+	maxClaimText = 512
+)
+
+// Rule accepts tokens of an issuer and exchanges them for scoped tokens of a key.
+type Rule struct {
+	ID string
+	accounts.Tenant
+	Project  string // of the key
+	Name     string
+	Issuer   string
+	Audience string
+	Subject  string // may contain * after its beginning
+	KeyID    string // the parent of the scoped tokens
+	// Scopes are what each token may do. Grants add to them.
+	Scopes []string
+	Grants []Grant
+	// ExpiresIn is the lifetime of the scoped tokens in seconds.
+	ExpiresIn int64
+	// MetadataClaims are claims that the scoped token's metadata contains, and so the request log.
+	MetadataClaims []string
+	CreatedAt      time.Time
+	CreatedBy      string
+	LastUsedAt     *time.Time
+}
+
+// Grant adds scopes to tokens with some claims, or shortens their lifetime.
+type Grant struct {
+	// Claims must all match. A * in a value stands for anything.
+	Claims    map[string]string `json:"claims"`
+	Scopes    []string          `json:"scopes"`
+	ExpiresIn *int64            `json:"expires_in"`
+}
+
+const ruleColumns = "id, workspace_id, environment, project, name, issuer, audience, subject, key_id, scopes, grants, expires_in, metadata_claims, created_at, created_by, last_used_at"
+
+var scanRule = db.Scanner(func(r *Rule) []any {
+	return []any{&r.ID, &r.WorkspaceID, &r.Environment, &r.Project, &r.Name, &r.Issuer, &r.Audience, &r.Subject, &r.KeyID, &r.Scopes, &r.Grants, &r.ExpiresIn,
+		&r.MetadataClaims, &r.CreatedAt, &r.CreatedBy, &r.LastUsedAt}
+})
+
+// Create stores a new rule.
+func (s *Service) Create(ctx context.Context, tx *db.Tx, by access.Caller, r *Rule) error {
+	if err := s.check(ctx, tx, by, r); err != nil {
+		return err
+	}
+	// The lock makes the count exact.
+	if err := accounts.LockWorkspace(ctx, tx, r.WorkspaceID); err != nil {
+		return err
+	}
+	n, err := db.Value[int](tx.QueryRow(ctx, "SELECT count(*) FROM federation_rules WHERE workspace_id = $1 AND environment = $2", r.WorkspaceID, r.Environment))
+	if err != nil {
+		return err
+	}
+	if n >= maxRules {
+		return fault.New(fault.LimitReached, "A workspace can have at most %d federation rules per environment. Delete one first.", maxRules)
+	}
+	r.ID, r.CreatedAt, r.CreatedBy = ids.New(ids.FederationRule), s.Now(), by.Actor.Name
+	_, err = tx.Exec(ctx, db.Insert("federation_rules", ruleColumns),
+		r.ID, r.WorkspaceID, r.Environment, db.OrNull(r.Project), r.Name, r.Issuer, r.Audience, r.Subject, r.KeyID, db.JSON(r.Scopes), db.JSON(r.Grants), r.ExpiresIn,
+		db.JSON(r.MetadataClaims), r.CreatedAt.UnixMicro(), r.CreatedBy, nil)
+	if err != nil {
+		return err
+	}
+	return s.log(ctx, tx, by.Actor, r, "federation_rule.created")
+}
+
+// Update stores a changed rule. Tokens that it has issued stay valid until they expire.
+func (s *Service) Update(ctx context.Context, tx *db.Tx, by access.Caller, r *Rule) error {
+	if err := s.check(ctx, tx, by, r); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, `UPDATE federation_rules SET project = $2, name = $3, issuer = $4, audience = $5, subject = $6, key_id = $7, scopes = $8, grants = $9, expires_in = $10,
+		metadata_claims = $11 WHERE id = $1`, r.ID, db.OrNull(r.Project), r.Name, r.Issuer, r.Audience, r.Subject, r.KeyID, db.JSON(r.Scopes), db.JSON(r.Grants), r.ExpiresIn,
+		db.JSON(r.MetadataClaims)); err != nil {
+		return err
+	}
+	return s.log(ctx, tx, by.Actor, r, "federation_rule.updated")
+}
+
+// Delete deletes a rule.
+func (s *Service) Delete(ctx context.Context, tx *db.Tx, by access.Caller, r *Rule) error {
+	if _, err := s.parent(ctx, tx, by, r); err != nil && !fault.Is(err, fault.InvalidParameter) { // a revoked key doesn't keep its rules
+		return err
+	}
+	if _, err := tx.Exec(ctx, "DELETE FROM federation_rules WHERE id = $1", r.ID); err != nil {
+		return err
+	}
+	return s.log(ctx, tx, by.Actor, r, "federation_rule.deleted")
+}
+
+func (s *Service) log(ctx context.Context, tx *db.Tx, by audit.Actor, r *Rule, action string) error {
+	return by.Log(ctx, tx, audit.Action{Tenant: r.Tenant, Project: r.Project, Action: action, Target: r.ID}, map[string]any{"name": r.Name, "issuer": r.Issuer,
+		"audience": r.Audience, "subject": r.Subject, "key_id": r.KeyID, "scopes": r.Scopes, "grants": r.Grants, "expires_in": r.ExpiresIn}, s.Now())
+}
+
+// Get returns a visible rule.
+func (s *Service) Get(ctx context.Context, q db.Querier, vis visibility.Filter, id string) (*Rule, error) {
+	return s.get(ctx, q, vis, id, "")
+}
+
+// GetLocked is Get, and locks the rule.
+func (s *Service) GetLocked(ctx context.Context, tx *db.Tx, vis visibility.Filter, id string) (*Rule, error) {
+	return s.get(ctx, tx, vis, id, tx.Lock("federation_rules"))
+}
+
+func (s *Service) get(ctx context.Context, q db.Querier, vis visibility.Filter, id, lock string) (*Rule, error) {
+	r, err := db.FindOne(ctx, q, db.Search{Table: "federation_rules", Columns: ruleColumns, Where: vis.Rows(), Lock: lock}, id, scanRule)
+	return r, db.OrNoSuch(err, "federation rule", id)
+}
+
+// List returns a page of the visible rules.
+func (s *Service) List(ctx context.Context, q db.Querier, vis visibility.Filter, page db.Page) (*db.Found[*Rule], error) {
+	search := db.Search{Table: "federation_rules", Columns: ruleColumns, Where: vis.Rows()}
+	return db.Find(ctx, q, search, page, db.Record[*Rule]{Scan: scanRule, ID: func(r *Rule) string { return r.ID }})
+}
+
+// check validates a rule and its parent key. A rule that no token can satisfy is rejected.
+func (s *Service) check(ctx context.Context, tx *db.Tx, by access.Caller, r *Rule) error {
+	if err := cmp.Or(accounts.CheckName("name", r.Name), s.checkIssuer(r), checkText("audience", r.Audience), checkSubject(r.Subject)); err != nil {
+		return err
+	}
+	r.ExpiresIn = cmp.Or(r.ExpiresIn, int64(access.MaxTokenLifetime/time.Second))
+	if err := checkLifetime("expires_in", r.ExpiresIn); err != nil {
+		return err
+	}
+	parent, err := s.parent(ctx, tx, by, r)
+	if err != nil {
+		return err
+	}
+	r.Project = parent.Project
+	if len(r.Scopes) == 0 && !slices.ContainsFunc(r.Grants, func(g Grant) bool { return len(g.Scopes) > 0 }) {
+		return fault.Missing("scopes", "scopes must name what the tokens may do, unless a grant does.")
+	}
+	if len(r.Scopes) > 0 {
+		if r.Scopes, err = access.CheckTokenScopes(parent, "scopes", r.Scopes); err != nil {
+			return err
+		}
+	}
+	return cmp.Or(r.checkGrants(parent), r.checkMetadata())
+}
+
+// checkIssuer requires a URL that the server may call. An issuer has no query, and its exact text is compared.
+func (s *Service) checkIssuer(r *Rule) error {
+	if r.Issuer == "" {
+		return fault.Missing("issuer", "issuer must be the https:// URL of an OpenID Connect issuer, such as https://token.actions.githubusercontent.com.")
+	}
+	u, err := s.Guard.CheckURL("issuer", r.Issuer)
+	if err != nil {
+		return err
+	}
+	if u.RawQuery != "" {
+		return fault.Invalid("issuer", "issuer must be a URL without a query.")
+	}
+	return nil
+}
+
+func checkText(param, text string) error {
+	if text == "" {
+		return fault.Missing(param, "%s is required.", param)
+	}
+	if len(text) > maxClaimText || !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		return fault.Invalid(param, "%s must be text of at most %d bytes without control characters.", param, maxClaimText)
+	}
+	return nil
+}
+
+// checkSubject requires a subject that is pinned: anyone can get a token of a public issuer.
+func checkSubject(subject string) error {
+	if err := checkText("subject", subject); err != nil {
+		return err
+	}
+	if strings.HasPrefix(subject, "*") {
+		return fault.Invalid("subject", "subject must not begin with *, because any client of the issuer could then use the rule. Write its beginning, such as repo:acme/app:*.")
+	}
+	return nil
+}
+
+func checkLifetime(param string, seconds int64) error {
+	if most := int64(access.MaxTokenLifetime / time.Second); seconds < 1 || seconds > most {
+		return fault.Invalid(param, "%s must be from 1 to %d seconds.", param, most)
+	}
+	return nil
+}
+
+// parent returns the principal of the rule's key, which the caller must be allowed to manage.
+func (s *Service) parent(ctx context.Context, tx *db.Tx, by access.Caller, r *Rule) (*access.Principal, error) {
+	if r.KeyID == "" {
+		return nil, fault.Missing("key_id", "key_id is required: the key that the tokens belong to.")
+	}
+	vis := visibility.Filter{Tenant: r.Tenant}
+	if by.Principal != nil {
+		vis = by.Principal.Visibility()
+	}
+	k, err := s.Keys.Get(ctx, tx, vis, r.KeyID)
+	if fault.Is(err, fault.NotFound) {
+		return nil, fault.Invalid("key_id", "There is no key %s in this environment.", r.KeyID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !by.CanManage(k) {
+		return nil, fault.Param(fault.InsufficientScope, "key_id", "The key %s is wider than what you may manage, so its tokens can't be handed out by a rule of yours.", r.KeyID)
+	}
+	p, err := access.PrincipalOf(ctx, tx, k.ID, s.Now())
+	if err == nil && p == nil {
+		err = fault.Invalid("key_id", "The key %s is revoked or has expired. Choose another one.", r.KeyID)
+	}
+	return p, err
+}
+
+func (r *Rule) checkGrants(parent *access.Principal) error {
+	if len(r.Grants) > maxGrants {
+		return fault.Invalid("grants", "grants can have at most %d entries.", maxGrants)
+	}
+	for i := range r.Grants {
+		g := &r.Grants[i]
+		if len(g.Claims) == 0 || len(g.Claims) > maxClaims {
+			return fault.Invalid("grants", "Each grant must name 1 to %d claims with the values that it requires.", maxClaims)
+		}
+		for _, name := range slices.Sorted(maps.Keys(g.Claims)) {
+			if err := cmp.Or(checkText("grants", name), checkText("grants", g.Claims[name])); err != nil {
+				return err
+			}
+		}
+		if g.ExpiresIn != nil {
+			if err := checkLifetime("grants", *g.ExpiresIn); err != nil {
+				return err
+			}
+		}
+		if len(g.Scopes) == 0 && g.ExpiresIn == nil {
+			return fault.Invalid("grants", "Each grant must have scopes or expires_in. Otherwise it has no effect.")
+		}
+		if len(g.Scopes) > 0 {
+			var err error
+			if g.Scopes, err = access.CheckTokenScopes(parent, "grants", g.Scopes); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *Rule) checkMetadata() error {
+	if len(r.MetadataClaims) > maxClaims {
+		return fault.Invalid("metadata_claims", "metadata_claims can have at most %d entries.", maxClaims)
+	}
+	for _, name := range r.MetadataClaims {
+		if err := checkText("metadata_claims", name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
