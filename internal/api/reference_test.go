@@ -35,7 +35,7 @@ import (
 
 // publicPaths need no key, so they are not in the route table.
 var publicPaths = []string{"GET /healthz", "GET /readyz", "GET /openapi.json", "GET /openapi.yaml", "GET /docs", "GET /files/{workspace}/{environment}/{sha256}/{name}",
-	"POST /leaks/report", "POST /leaks/github", "GET /leaks/gitlab", "POST /leaks/gitlab"}
+	"POST /leaks/report", "POST /leaks/github", "GET /leaks/gitlab", "POST /leaks/gitlab", "POST /oauth/token"}
 
 // modelCalls are not remembered under an Idempotency-Key.
 var modelCalls = []string{"POST /v1/chat/completions", "POST /v1/completions", "POST /v1/responses", "POST /v1/responses/input_tokens", "POST /v1/messages",

@@ -150,7 +150,7 @@ func refused(format string, args ...any) *fault.Error {
 	return fault.New(fault.Authentication, format, args...)
 }
 
-// rule returns a rule of any workspace. Its ID is no secret.
+// rule returns a rule of any workspace. Its ID is public.
 func (s *Service) rule(ctx context.Context, id string) (*Rule, error) {
 	if !ids.Valid(ids.FederationRule, id) {
 		return nil, fault.Missing("client_id", "client_id must be the ID of a federation rule (%s…).", ids.FederationRule)

@@ -88,7 +88,7 @@ func (s *Service) applyHeaders(e *Endpoint) error {
 		return err
 	}
 	if e.Kind == Tunnel && len(changes) > 0 {
-		return fault.Invalid("headers", "A tunnel has no headers of its own. Its client gets Turnpike's headers only.")
+		return fault.Invalid("headers", "A tunnel can't have headers. Its client gets Turnpike's headers only.")
 	}
 	headers := maps.Clone(e.headers)
 	if headers == nil {

@@ -19,7 +19,9 @@ import (
 func eachFederated(t *testing.T, engines []string, fn func(t *testing.T, c *client, i *issuer.Issuer)) {
 	eachEngine(t, engines, func(t *testing.T, engine string) {
 		cfg := harness.Config(t, engine)
-		allow := func(cfg *config.Config) { cfg.Agents.AllowHTTP, cfg.Agents.AllowCIDRs = true, prefixes(t, "127.0.0.0/8") }
+		allow := func(cfg *config.Config) {
+			cfg.Agents.AllowHTTP, cfg.Agents.AllowCIDRs = true, prefixes(t, "127.0.0.0/8")
+		}
 		allow(&cfg)
 		fn(t, newClient(t, harness.Start(t, cfg, harness.NewClock()), accounts.Test), issuer.New(t))
 	})
