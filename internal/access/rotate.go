@@ -73,3 +73,25 @@ func (m *Keys) PurgeSecrets(ctx context.Context, tx *db.Tx, limit int64) (int64,
 	return tx.Exec(ctx, `DELETE FROM key_secrets WHERE hash IN
 		(SELECT hash FROM key_secrets WHERE retires_at <= $1 LIMIT $2)`, m.now().UnixMicro(), limit)
 }
+
+// HasValue reports whether the key's current secret is the value.
+func (m *Keys) HasValue(ctx context.Context, q db.Querier, keyID, value string) (bool, error) {
+	return db.Value[bool](q.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM key_secrets WHERE hash = $1 AND key_id = $2 AND retires_at IS NULL)", hashOf(m.ring, value), keyID))
+}
+
+// UseValue replaces the secret of a key that was just created by one that an operator has stored elsewhere.
+func (m *Keys) UseValue(ctx context.Context, tx *db.Tx, k *Key, value string) error {
+	if prefix, ok := ParseSecret(value); !ok || prefix != k.Prefix {
+		return fault.Invalid("value_file", "The file must contain a key that Turnpike created, which begins with %s.", k.Prefix)
+	}
+	used, err := db.Value[bool](tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM key_secrets WHERE hash = $1)", hashOf(m.ring, value)))
+	if err != nil {
+		return err
+	}
+	if used {
+		return fault.Invalid("value_file", "The value in the file belongs to another key.")
+	}
+	_, err = tx.Exec(ctx, "UPDATE key_secrets SET hash = $2, last_four = $3 WHERE key_id = $1 AND retires_at IS NULL", k.ID, hashOf(m.ring, value), lastFour(value))
+	k.LastFour = lastFour(value)
+	return err
+}

@@ -42,7 +42,11 @@ func (c *Call) Caller() access.Caller { return access.Caller{Principal: c.Princi
 
 // Actor returns who acts, for the admin log.
 func (c *Call) Actor() audit.Actor {
-	return audit.Actor{Name: c.Principal.ID(), IP: c.IP.String(), RequestID: c.ID}
+	by := audit.Actor{Name: c.Principal.ID(), RequestID: c.ID}
+	if c.IP.IsValid() { // commands on the server have none
+		by.IP = c.IP.String()
+	}
+	return by
 }
 
 func (c *Call) entry() audit.Entry {

@@ -1,24 +1,43 @@
 package app
 
 import (
+	"context"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"turnpike/internal/catalog"
 	"turnpike/internal/config"
 	"turnpike/internal/gateway"
 	"turnpike/internal/limits"
 	"turnpike/internal/modelroutes"
+	"turnpike/internal/operators"
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/anthropic"
 	"turnpike/internal/providers/credentials"
 	"turnpike/internal/providers/espeak"
 	"turnpike/internal/providers/gemini"
 	"turnpike/internal/providers/openai"
+	"turnpike/internal/providers/simulator"
 	"turnpike/internal/providers/wire"
 )
+
+// LoadGateway returns a gateway for commands that check the names of models and routes. It can't make calls.
+func LoadGateway(ctx context.Context, s *Store, file config.Config) (*gateway.Gateway, error) {
+	stored, err := operators.Definitions{Ring: s.Ring, Now: time.Now}.All(ctx, s.DB)
+	if err != nil {
+		return nil, err
+	}
+	all, err := mergeStored(file, stored)
+	if err != nil {
+		return nil, err
+	}
+	cfg := all.config
+	return gateway.New(gateway.Options{Simulator: simulator.New(simulator.Options{}), Now: time.Now},
+		gateway.Settings{Catalog: all.catalog, Upstreams: upstreams(cfg, providerClients(cfg, nil)), Routes: routes(cfg), Rates: modelRates(cfg.Limits)}), nil
+}
 
 // LoadCatalog returns the models of the configured providers with their prices.
 func LoadCatalog(cfg config.Config) (*catalog.Catalog, error) {

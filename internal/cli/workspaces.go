@@ -182,13 +182,18 @@ type workspaceObject struct {
 	ResponseRetentionSeconds int64 `json:"response_retention_seconds"` // 0 if storing is turned off
 }
 
+func newWorkspaceObject(w *accounts.Workspace) workspaceObject {
+	o := workspaceObject{w.ID, "workspace", w.Name, w.StrictProjects, w.DefaultProjectBudget, int64(w.RotationGrace / time.Second), w.CreatedAt.Unix(), w.LeakPolicy, nil, w.RequireSecondFactor, int64(w.ResponseRetention / time.Second)}
+	if w.TestTools != "" {
+		o.TestTools = &w.TestTools
+	}
+	return o
+}
+
 func (e *env) printWorkspaces(all ...*accounts.Workspace) error {
 	objects := make([]workspaceObject, len(all))
 	for i, w := range all {
-		objects[i] = workspaceObject{w.ID, "workspace", w.Name, w.StrictProjects, w.DefaultProjectBudget, int64(w.RotationGrace / time.Second), w.CreatedAt.Unix(), w.LeakPolicy, nil, w.RequireSecondFactor, int64(w.ResponseRetention / time.Second)}
-		if w.TestTools != "" {
-			objects[i].TestTools = &w.TestTools
-		}
+		objects[i] = newWorkspaceObject(w)
 	}
 	return printObjects(e, objects, "ID\tNAME\tSTRICT PROJECTS\tPROJECT BUDGET\tROTATION GRACE\tLEAK POLICY\tTEST TOOLS\tSECOND FACTOR REQUIRED\tRESPONSES STORED",
 		`{{.id}}	{{.name}}	{{.strict_projects}}	{{default "none" .default_project_budget}}	{{seconds .rotation_grace_seconds}}	{{.leak_policy}}	{{default "default" .test_tools}}	{{.require_second_factor}}	{{if .response_retention_seconds}}{{seconds .response_retention_seconds}}{{else}}off{{end}}`)

@@ -137,3 +137,22 @@ const (
 	// minHiddenValue keeps short values such as "1" from hiding half of a text.
 	minHiddenValue = 6
 )
+
+// HasHeaders reports whether the endpoint's own headers are exactly these.
+func (s *Service) HasHeaders(e *Endpoint, values map[string]string) (bool, error) {
+	if len(values) != len(e.headers) {
+		return false, nil
+	}
+	for given, value := range values {
+		name := http.CanonicalHeaderKey(given)
+		sealed, ok := e.headers[name]
+		if !ok {
+			return false, nil
+		}
+		plain, err := s.Ring.Open(sealed, headerContext(e.ID, name))
+		if err != nil || string(plain) != value {
+			return false, err
+		}
+	}
+	return true, nil
+}
