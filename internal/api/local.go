@@ -61,8 +61,12 @@ func localActionOf[In any](fn func(context.Context, *Call, *db.Tx, In) (any, err
 func fieldsOf(t reflect.Type) []string {
 	var names []string
 	for i := range t.NumField() {
-		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-		names = append(names, name)
+		if f := t.Field(i); f.Anonymous {
+			names = append(names, fieldsOf(f.Type)...)
+		} else {
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			names = append(names, name)
+		}
 	}
 	return names
 }

@@ -116,7 +116,7 @@ func (s *Service) Exchange(ctx context.Context, x Exchange) (*access.Token, stri
 	t := &access.Token{Scopes: scopes, Metadata: metadata}
 	var value string
 	err = s.DB.Write(ctx, func(tx *db.Tx) error {
-		parent, err := access.PrincipalOf(ctx, tx, r.KeyID, s.Now())
+		parent, err := access.PrincipalOf(ctx, tx, r.KeyID, nil, s.Now())
 		if err != nil {
 			return err
 		}

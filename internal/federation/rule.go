@@ -228,7 +228,7 @@ func (s *Service) parent(ctx context.Context, tx *db.Tx, by access.Caller, r *Ru
 	if !by.CanManage(k) {
 		return nil, fault.Param(fault.InsufficientScope, "key_id", "The key %s is wider than what you may manage, so its tokens can't be handed out by a rule of yours.", r.KeyID)
 	}
-	p, err := access.PrincipalOf(ctx, tx, k.ID, s.Now())
+	p, err := access.PrincipalOf(ctx, tx, k.ID, nil, s.Now())
 	if err == nil && p == nil {
 		err = fault.Invalid("key_id", "The key %s is revoked or has expired. Choose another one.", r.KeyID)
 	}
