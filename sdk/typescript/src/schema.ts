@@ -2219,6 +2219,12 @@ export interface components {
              * @description When the key stops working, in the future. Null means never. Default: `null`.
              */
             expires_at?: number | null;
+            /** @description The ID of the key's owner in another system. At most 255 bytes. Several keys can have the same. */
+            external_id?: string | null;
+            /** @description Up to 16 pairs of strings: names of at most 64 characters and values of at most 512. Requests don't use them. */
+            metadata?: {
+                [key: string]: string;
+            } | null;
         };
         KeyUpdate: {
             /** @description The purpose of the key. At most 200 bytes, without control or bidirectional-override characters. */
@@ -2259,6 +2265,12 @@ export interface components {
              * @description When the key stops working, in the future. Null means never.
              */
             expires_at?: number | null;
+            /** @description The ID of the key's owner in another system. At most 255 bytes. Several keys can have the same. */
+            external_id?: string | null;
+            /** @description The new metadata, which replaces all of the old. Null removes it. */
+            metadata?: {
+                [key: string]: string;
+            } | null;
         };
         KeyRotate: {
             /** @description How long the old secret still works. 0 invalidates it immediately. The default is the workspace's setting, which is initially 86,400 (a day). */
@@ -2306,6 +2318,12 @@ export interface components {
             allowed_models: string[] | null;
             /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all. */
             allowed_providers: string[] | null;
+            /** @description The ID of the key's owner in another system. */
+            external_id: string | null;
+            /** @description Pairs of strings that you attached to the key. */
+            metadata: {
+                [key: string]: string;
+            };
             /** @description `rotating` means active, with a previous secret in its grace period. More values may be added. */
             status: "active" | "rotating" | "revoked" | "expired" | (string & {});
             /**
@@ -2395,6 +2413,12 @@ export interface components {
             allowed_models: string[] | null;
             /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all. */
             allowed_providers: string[] | null;
+            /** @description The ID of the key's owner in another system. */
+            external_id: string | null;
+            /** @description Pairs of strings that you attached to the key. */
+            metadata: {
+                [key: string]: string;
+            };
             /** @description `rotating` means active, with a previous secret in its grace period. More values may be added. */
             status: "active" | "rotating" | "revoked" | "expired" | (string & {});
             /**
@@ -5723,6 +5747,18 @@ export interface operations {
                 after?: components["schemas"]["KeyId"];
                 /** @description Newest first (`desc`) or oldest first (`asc`). */
                 order?: components["parameters"]["Order"];
+                /** @description Only keys with this status. */
+                status?: "active" | "rotating" | "revoked" | "expired";
+                /** @description Only keys that are pinned to this project. */
+                project?: string;
+                /** @description Only keys with this `external_id`. */
+                external_id?: string;
+                /** @description Only keys with this text in their name, ID, `external_id`, metadata or last four characters, in upper or lower case. */
+                search?: string;
+                /** @description Only keys with this metadata: `metadata[team]=red`. Repeat it for several pairs. */
+                metadata?: {
+                    [key: string]: string;
+                };
             };
             header?: {
                 /** @description The project of the request. */
