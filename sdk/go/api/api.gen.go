@@ -333,8 +333,8 @@ const (
 
 // Defines values for ProjectUpdateStatus.
 const (
-	Active   ProjectUpdateStatus = "active"
-	Archived ProjectUpdateStatus = "archived"
+	ProjectUpdateStatusActive   ProjectUpdateStatus = "active"
+	ProjectUpdateStatusArchived ProjectUpdateStatus = "archived"
 )
 
 // Defines values for ReplayObject.
@@ -575,6 +575,14 @@ const (
 const (
 	ListKeysParamsOrderAsc  ListKeysParamsOrder = "asc"
 	ListKeysParamsOrderDesc ListKeysParamsOrder = "desc"
+)
+
+// Defines values for ListKeysParamsStatus.
+const (
+	ListKeysParamsStatusActive   ListKeysParamsStatus = "active"
+	ListKeysParamsStatusExpired  ListKeysParamsStatus = "expired"
+	ListKeysParamsStatusRevoked  ListKeysParamsStatus = "revoked"
+	ListKeysParamsStatusRotating ListKeysParamsStatus = "rotating"
 )
 
 // Defines values for ListProjectsParamsOrder.
@@ -2203,6 +2211,9 @@ type Key struct {
 	// ExpiresAt When the key stops working. Null means never.
 	ExpiresAt *int `json:"expires_at"`
 
+	// ExternalID The ID of the key's owner in another system.
+	ExternalID *string `json:"external_id"`
+
 	// Forecast What the month's spending will be if it goes on at the same pace as since the start of the month. Null in the first hour of the month, and without spending.
 	Forecast *Forecast `json:"forecast"`
 	ID       KeyID     `json:"id"`
@@ -2218,6 +2229,9 @@ type Key struct {
 
 	// Limits Limits in addition to the `monthly_budget`.
 	Limits []SpendingLimit `json:"limits"`
+
+	// Metadata Pairs of strings that you attached to the key.
+	Metadata map[string]string `json:"metadata"`
 
 	// MonthlyBudget The maximum credits per calendar month (UTC). Null means no limit.
 	MonthlyBudget *float64 `json:"monthly_budget"`
@@ -2328,8 +2342,14 @@ type KeyCreate struct {
 	// ExpiresAt When the key stops working, in the future. Null means never. Default: `null`.
 	ExpiresAt *int `json:"expires_at,omitempty"`
 
+	// ExternalID The ID of the key's owner in another system. At most 255 bytes. Several keys can have the same.
+	ExternalID *string `json:"external_id,omitempty"`
+
 	// Limits Limits in addition to the `monthly_budget`. All that match a request's model apply.
 	Limits *[]SpendingLimitCreate `json:"limits,omitempty"`
+
+	// Metadata Up to 16 pairs of strings: names of at most 64 characters and values of at most 512. Requests don't use them.
+	Metadata *map[string]string `json:"metadata,omitempty"`
 
 	// MonthlyBudget The maximum credits per calendar month (UTC). 0 blocks all spending. Null means no limit. Default: `null`.
 	MonthlyBudget *float64 `json:"monthly_budget,omitempty"`
@@ -2403,8 +2423,14 @@ type KeyUpdate struct {
 	// ExpiresAt When the key stops working, in the future. Null means never.
 	ExpiresAt *int `json:"expires_at,omitempty"`
 
+	// ExternalID The ID of the key's owner in another system. At most 255 bytes. Several keys can have the same.
+	ExternalID *string `json:"external_id,omitempty"`
+
 	// Limits Replaces all limits. A limit with the `id`, or with the same `models` and `window`, keeps its spending. Null removes all.
 	Limits *[]SpendingLimitCreate `json:"limits,omitempty"`
+
+	// Metadata The new metadata, which replaces all of the old. Null removes it.
+	Metadata *map[string]string `json:"metadata,omitempty"`
 
 	// MonthlyBudget The maximum credits per calendar month (UTC). 0 blocks all spending. Null means no limit.
 	MonthlyBudget *float64 `json:"monthly_budget,omitempty"`
@@ -2457,6 +2483,9 @@ type KeyWithValue struct {
 	// ExpiresAt When the key stops working. Null means never.
 	ExpiresAt *int `json:"expires_at"`
 
+	// ExternalID The ID of the key's owner in another system.
+	ExternalID *string `json:"external_id"`
+
 	// Forecast What the month's spending will be if it goes on at the same pace as since the start of the month. Null in the first hour of the month, and without spending.
 	Forecast *Forecast `json:"forecast"`
 	ID       KeyID     `json:"id"`
@@ -2472,6 +2501,9 @@ type KeyWithValue struct {
 
 	// Limits Limits in addition to the `monthly_budget`.
 	Limits []SpendingLimit `json:"limits"`
+
+	// Metadata Pairs of strings that you attached to the key.
+	Metadata map[string]string `json:"metadata"`
 
 	// MonthlyBudget The maximum credits per calendar month (UTC). Null means no limit.
 	MonthlyBudget *float64 `json:"monthly_budget"`
@@ -4308,12 +4340,30 @@ type ListKeysParams struct {
 	// Order Newest first (`desc`) or oldest first (`asc`).
 	Order *ListKeysParamsOrder `form:"order,omitempty" json:"order,omitempty"`
 
+	// Status Only keys with this status.
+	Status *ListKeysParamsStatus `form:"status,omitempty" json:"status,omitempty"`
+
+	// Project Only keys that are pinned to this project.
+	Project *string `form:"project,omitempty" json:"project,omitempty"`
+
+	// ExternalID Only keys with this `external_id`.
+	ExternalID *string `form:"external_id,omitempty" json:"external_id,omitempty"`
+
+	// Search Only keys with this text in their name, ID, `external_id`, metadata or last four characters, in upper or lower case.
+	Search *string `form:"search,omitempty" json:"search,omitempty"`
+
+	// Metadata Only keys with this metadata: `metadata[team]=red`. Repeat it for several pairs.
+	Metadata *map[string]string `json:"metadata,omitempty"`
+
 	// ServiceProject The project of the request.
 	ServiceProject *ServiceProject `json:"Service-Project,omitempty"`
 }
 
 // ListKeysParamsOrder defines parameters for ListKeys.
 type ListKeysParamsOrder string
+
+// ListKeysParamsStatus defines parameters for ListKeys.
+type ListKeysParamsStatus string
 
 // CreateKeyParams defines parameters for CreateKey.
 type CreateKeyParams struct {
@@ -12358,6 +12408,66 @@ func NewListKeysRequest(server string, params *ListKeysParams) (*http.Request, e
 		if params.Order != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "order", *params.Order, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Status != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "status", *params.Status, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Project != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "project", *params.Project, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.ExternalID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "external_id", *params.ExternalID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Search != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "search", *params.Search, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Metadata != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("deepObject", true, "metadata", *params.Metadata, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "object", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
