@@ -121,7 +121,7 @@ func (l *Local) List(ctx context.Context, q db.Querier, r Resource, t accounts.T
 			return nil, err
 		}
 		active := slices.DeleteFunc(found, func(p *accounts.Project) bool { return p.ArchivedAt != nil })
-		objects = web.Map(active, func(p *accounts.Project) any { return newProjectObject(p) })
+		objects = web.Map(active, func(p *accounts.Project) any { return newProjectObject(p, l.server.Now()) })
 	case KeyResource:
 		found, _, err := l.server.Keys.Search(ctx, q, vis, access.KeyFilter{}, all)
 		if err != nil {
