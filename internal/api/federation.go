@@ -157,9 +157,7 @@ type issuedToken struct {
 // exchangeToken exchanges a token of an OpenID Connect issuer for a scoped token (RFC 8693). Its errors
 // have OAuth's format.
 func exchangeToken(c *Call) error {
-	header := c.W.Header()
-	header.Set("Cache-Control", "no-store")
-	header.Set("Pragma", "no-cache")
+	c.W.Header().Set("Cache-Control", "no-store")
 	t, err := c.exchange()
 	if err != nil {
 		return c.sendOAuthError(err)

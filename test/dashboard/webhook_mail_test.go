@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"turnpike/internal/accounts"
+	"turnpike/internal/events"
 	"turnpike/test/fakes/smtp"
 	"turnpike/test/harness"
 	"turnpike/test/sampledata"
@@ -22,13 +23,14 @@ func TestEmailsAboutPausedEndpointLinkToItsPage(t *testing.T) {
 	r := newReceiver(t, s.Clock)
 	path, _ := b.endpoint(t, r.URL)
 
+	revoked := events.KeyRevoked{KeyID: "key_1"} // sends no email
 	r.respondWith(answering(http.StatusServiceUnavailable, ""))
-	b.publish(t, creditsLow)
+	b.publish(t, revoked)
 	if link := linkIn(t, mails.Wait(t, 1)[0]); link != path {
 		t.Errorf("the mail of the pause leads to %s, the endpoint's page is %s", link, path)
 	}
 
-	b.publish(t, creditsLow) // is held back
+	b.publish(t, revoked) // is held back
 	b.deliveries(t, "", 2)
 	s.Clock.Turn(24 * 24 * time.Hour)
 	if err := s.App.RunRetention(t.Context()); err != nil {

@@ -107,8 +107,14 @@ func (d *document) operation(path, method string) (*operation, string, error) {
 	if op.request, err = d.schema("paths", path, method, "requestBody", "content", "application/json", "schema"); err != nil {
 		return nil, "", err
 	}
-	if op.form, err = d.schema("paths", path, method, "requestBody", "content", formType, "schema"); err != nil {
-		return nil, "", err
+	for _, kind := range formTypes {
+		form, err := d.schema("paths", path, method, "requestBody", "content", kind, "schema")
+		if err != nil {
+			return nil, "", err
+		}
+		if form != nil {
+			op.form = form
+		}
 	}
 	if op.request != nil {
 		op.foreign = target(op.request).AdditionalProperties != false

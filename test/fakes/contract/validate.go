@@ -299,6 +299,9 @@ func (v *Validator) anthropicErrorProblems(body any, h http.Header) []string {
 func (v *Validator) errorProblems(body any, h http.Header) []string {
 	object, _ := body.(map[string]any)
 	e, _ := object["error"].(map[string]any)
+	if _, ok := object["error"].(string); ok { // OAuth's format
+		e = object
+	}
 	var out []string
 	if code, _ := e["code"].(string); v.final[code] != (h.Get("X-Should-Retry") == "false") {
 		out = append(out, fmt.Sprintf("x-should-retry is %q, which is wrong for %s", h.Get("X-Should-Retry"), code))
@@ -418,8 +421,10 @@ func (op *operation) requestProblems(req *http.Request) []string {
 	if err != nil || len(body) == 0 {
 		return nil
 	}
-	if kind, params, err := mime.ParseMediaType(req.Header.Get("Content-Type")); err == nil && kind == formType {
-		return op.formProblems(body, params["boundary"])
+	if fields, err := formFields(req.Header.Get("Content-Type"), body); err != nil {
+		return []string{fmt.Sprintf("the form cannot be read: %v", err)}
+	} else if fields != nil {
+		return op.formProblems(fields)
 	}
 	if op.foreign {
 		return nil

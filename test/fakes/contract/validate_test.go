@@ -28,10 +28,11 @@ const (
 	requestID = "req_01h455vb4pex5vsknk084sn02q"
 
 	project = `{"id":"p","object":"project","name":"p","environment":"test","monthly_budget":null,"spent_this_month":0.000001,` +
-		`"status":"active","created_at":1786200000,"archived_at":null}`
+		`"limits":[],"temporary_raise":null,"alert_thresholds":null,"forecast":null,"allowed_models":null,"allowed_providers":null,"status":"active","created_at":1786200000,"archived_at":null}`
 	scopedToken = `{"id":"st_01h455vb4pex5vsknk084sn02q","object":"scoped_token","scopes":["images:*"],"expires_in":9,"expires_at":9,` +
-		`"metadata":{},"project":null,"environment":"test","created_at":0,"revoked":true}`
-	chunk = `{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"a"}}]}`
+		`"metadata":{},"project":null,"allowed_models":null,"allowed_providers":null,"environment":"test","created_at":0,"revoked":true}`
+	issuedToken = `{"access_token":"t","issued_token_type":"urn:ietf:params:oauth:token-type:access_token","token_type":"Bearer","expires_in":9,"scope":"models:read"}`
+	chunk       = `{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"a"}}]}`
 )
 
 const (
@@ -93,6 +94,10 @@ func TestAnswersAreHeldAgainstTheDocument(t *testing.T) {
 			header: map[string]string{"Service-Model": "m", "Service-Provider": "p", "Service-Credits": "0.000001"},
 			body:   `{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"stop"}],"more":1}`},
 		"refused request":       {method: "POST", path: "/v1/projects", request: `{"color":"red"}`, status: 400, body: problem("unknown_parameter", "invalid_request_error")},
+		"documented fields":     {method: "POST", path: "/oauth/token", request: "grant_type=g&client_id=c&subject_token=t&subject_token_type=y", body: issuedToken},
+		"missing form field":    {method: "POST", path: "/oauth/token", request: "grant_type=g&client_id=c&subject_token=t", body: issuedToken, want: "subject_token_type"},
+		"error of OAuth":        {method: "POST", path: "/oauth/token", request: "a=b", status: 400, body: `{"error":"invalid_request","error_description":"d","request_id":"` + requestID + `"}`},
+		"another request's":     {method: "POST", path: "/oauth/token", request: "a=b", status: 400, body: `{"error":"invalid_request","error_description":"d","request_id":"req_1"}`, want: "request id"},
 		"body on a DELETE":      {method: "DELETE", path: "/v1/projects/p", request: `{"force":true}`, body: project, want: "not documented"},
 		"model id with slashes": {path: "/v1/models/a/b/c", status: 404, body: problem("model_not_found", "not_found_error")},
 
@@ -144,6 +149,9 @@ func TestAnswersAreHeldAgainstTheDocument(t *testing.T) {
 			req, err := http.NewRequestWithContext(t.Context(), method, "http://turnpike.invalid"+c.path, strings.NewReader(c.request))
 			if err != nil {
 				t.Fatal(err)
+			}
+			if strings.Contains(c.request, "=") {
+				req.Header.Set("Content-Type", urlencodedType)
 			}
 			res := &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {requestID}}}
 			for name, value := range c.header {
