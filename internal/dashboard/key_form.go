@@ -264,11 +264,14 @@ func showList(list []string) string {
 }
 
 func parseList(text string) []string {
-	list := words(text)
-	if len(list) == 1 && list[0] == noneAllowed {
+	switch list := words(text); {
+	case len(list) == 0:
+		return nil
+	case len(list) == 1 && list[0] == noneAllowed:
 		return []string{}
+	default:
+		return list
 	}
-	return list
 }
 
 // allowedForm is the allowed models and providers of a key or a project.
