@@ -103,6 +103,9 @@ func (s *Server) FillProjects(t testing.TB, w *accounts.Workspace, env accounts.
 		rows[i] = []any{w.ID, string(env), id, id, s.Clock.Now().UnixMicro()}
 	}
 	s.write(t, func(tx *db.Tx) error {
+		if err := tx.DisableTimeouts(t.Context()); err != nil { // a busy machine takes longer than a request may
+			return err
+		}
 		_, err := bulk.Write(t.Context(), tx, rows)
 		return err
 	})
