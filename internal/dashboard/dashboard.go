@@ -3,7 +3,7 @@
 //
 // A request holds the person, the workspace and environment and what the person's
 // role allows. A page builds a view from it; an action changes something and
-// redirects to a page. Nothing needs JavaScript; static/app.js is an enhancement.
+// redirects to a page. Nothing needs JavaScript; static/scripts is an enhancement.
 package dashboard
 
 import (
@@ -149,7 +149,7 @@ func Serves(path string) bool {
 
 // policy allows only resources of this server, without inline scripts and styles.
 // Images may be data: URLs, for the QR code of an authenticator app.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; media-src 'self'; connect-src 'self'; " +
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; img-src 'self' data:; media-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
 // ServeHTTP serves a request.

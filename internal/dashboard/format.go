@@ -35,6 +35,7 @@ var functions = template.FuncMap{
 	"join":      strings.Join,
 	"percent":   func(part, whole credits.Micro) int64 { return percent(int64(part), int64(whole)) },
 	"static":    staticURL,
+	"icon":      showIcon,
 	"alerts":    showThresholds,
 	"forecast":  showForecast,
 	"short":     shortened,

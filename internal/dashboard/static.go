@@ -1,8 +1,14 @@
 package dashboard
 
 import (
+	"bytes"
 	"embed"
+	"html/template"
+	"io/fs"
 	"net/http"
+	"path"
+	"regexp"
+	"strings"
 
 	"turnpike/internal/fault"
 	"turnpike/internal/web"
@@ -16,18 +22,35 @@ type staticAsset struct {
 	url string
 }
 
-var staticAssets = func() map[string]staticAsset {
-	out := map[string]staticAsset{}
-	for name, contentType := range map[string]string{"style.css": "text/css; charset=utf-8", "app.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml"} {
-		body, err := staticFiles.ReadFile("static/" + name)
+// staticAssets are the files that pages load. The style sheet and the script are joined
+// from files per area, in the order of their names.
+var staticAssets = map[string]staticAsset{
+	"inter.woff2": newAsset("inter.woff2", "font/woff2", joined("static/fonts/inter-latin.woff2")),
+	"icon.svg":    newAsset("icon.svg", "image/svg+xml", joined("static/icon.svg")),
+	"style.css":   newAsset("style.css", "text/css; charset=utf-8", joined("static/styles/*.css")),
+	"app.js":      newAsset("app.js", "text/javascript; charset=utf-8", joined("static/scripts/*.js")),
+}
+
+func newAsset(name, contentType string, body []byte) staticAsset {
+	file := web.NewAsset(contentType, body)
+	return staticAsset{file, "/dashboard/static/" + name + "?v=" + file.Version()}
+}
+
+func joined(pattern string) []byte {
+	names, err := fs.Glob(staticFiles, pattern)
+	if err != nil || len(names) == 0 {
+		panic("no embedded file matches " + pattern)
+	}
+	var out bytes.Buffer
+	for _, name := range names {
+		body, err := staticFiles.ReadFile(name)
 		if err != nil {
 			panic(err) // it is embedded
 		}
-		file := web.NewAsset(contentType, body)
-		out[name] = staticAsset{file, "/dashboard/static/" + name + "?v=" + file.Version()}
+		out.Write(body)
 	}
-	return out
-}()
+	return out.Bytes()
+}
 
 // staticURL returns a URL with the version of the file, which may be cached forever.
 func staticURL(name string) string { return staticAssets[name].url }
@@ -44,4 +67,33 @@ func staticFile(req *request) (*view, error) {
 	req.WriteHeader(http.StatusOK)
 	_, _ = req.W.Write(body) // the browser may have disconnected
 	return nil, nil
+}
+
+// icons are the drawings of Lucide's icons, by name. They are decoration: the text beside
+// an icon, or the label of its button, says what it means.
+var icons = func() map[string]template.HTML {
+	names, err := fs.Glob(staticFiles, "static/icons/*.svg")
+	if err != nil {
+		panic(err)
+	}
+	out := make(map[string]template.HTML, len(names))
+	for _, name := range names {
+		svg, err := staticFiles.ReadFile(name)
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		shapes := strings.Join(iconShape.FindAllString(string(svg), -1), "")
+		out[strings.TrimSuffix(path.Base(name), ".svg")] = template.HTML(`<svg class="icon" viewBox="0 0 24 24" aria-hidden="true">` + shapes + `</svg>`) //nolint:gosec // our own file
+	}
+	return out
+}()
+
+var iconShape = regexp.MustCompile(`<(path|circle|rect|line|polyline|polygon|ellipse) [^>]*/>`)
+
+func showIcon(name string) (template.HTML, error) {
+	shapes, found := icons[name]
+	if !found {
+		return "", fault.New(fault.NotFound, "There is no icon "+name+".")
+	}
+	return shapes, nil
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-const styleSheet = "../../internal/dashboard/static/style.css"
+const styleSheet = "../../internal/dashboard/static/styles/00-tokens.css"
 
 var color = regexp.MustCompile(`(--[a-z0-9-]+):\s*(#[0-9a-f]{6})\b`)
 

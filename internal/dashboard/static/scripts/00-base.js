@@ -1,0 +1,87 @@
+// What makes the pages better where there is JavaScript. Everything works without it.
+"use strict";
+
+const each = (root, selector, fn) => root.querySelectorAll(selector).forEach(fn);
+
+// What only works with this script is shown only with it.
+each(document, "[data-needs-script]", (e) => { e.hidden = false; });
+
+// What the server sent of each live part, before this page changed it, and the
+// whole of what it sent last.
+const received = new Map();
+let latest = null;
+
+// Times are shown in UTC; hovering adds the reader's own.
+function localTimes(root) {
+  each(root, "time[datetime]", (e) => {
+    const at = new Date(e.dateTime);
+    if (!Number.isNaN(at.getTime()) && e.title.endsWith("UTC")) e.title += "\n" + at.toLocaleString();
+  });
+}
+each(document, "[data-live][id]", (part) => received.set(part.id, part.innerHTML));
+localTimes(document);
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  const from = document.querySelector(button.dataset.copy);
+  try {
+    await navigator.clipboard.writeText(from.value ?? from.textContent);
+    say(button, "Copied");
+  } catch {
+    getSelection().selectAllChildren(from);
+    say(button, "Press Ctrl+C");
+  }
+});
+
+function say(button, text) {
+  const before = button.dataset.label ??= button.textContent;
+  button.textContent = text;
+  setTimeout(() => { button.textContent = before; }, 2000);
+}
+
+// A question before what cannot be undone.
+document.addEventListener("submit", (event) => {
+  const question = event.submitter?.dataset.ask ?? event.target.dataset.ask;
+  if (question && !confirm(question)) event.preventDefault();
+});
+
+// A form is sent once, however often its button is pressed, unless nothing came
+// of it: the browser was told to stop.
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (event.defaultPrevented || form.method !== "post" || form.dataset.passkey) return;
+  if (form.dataset.sent) { event.preventDefault(); return; }
+  form.dataset.sent = "yes";
+  setTimeout(() => { delete form.dataset.sent; }, 10000);
+});
+addEventListener("pageshow", () => each(document, "form", (f) => { delete f.dataset.sent; delete f.dataset.answered; }));
+
+// Filters apply when they are changed, and leave no empty parameters behind. A
+// day waits for the button: it changes with every digit that is typed.
+document.addEventListener("change", (event) => {
+  const form = event.target.closest("form.filters");
+  if (form && event.target.matches("select, input[type=checkbox]")) form.requestSubmit();
+});
+document.addEventListener("formdata", (event) => {
+  if (!event.target.matches("form.filters")) return;
+  for (const [name, value] of [...event.formData]) if (value === "") event.formData.delete(name);
+});
+
+// One box ticks all.
+document.addEventListener("change", (event) => {
+  const all = event.target.closest("[data-all]");
+  if (all) each(document, `input[name="${all.dataset.all}"]`, (box) => { box.checked = all.checked; });
+});
+
+// A menu closes when something else is chosen.
+document.addEventListener("click", (event) => {
+  each(document, "details.menu[open]", (menu) => { if (!menu.contains(event.target)) menu.open = false; });
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") each(document, "details.menu[open]", (menu) => { menu.open = false; menu.querySelector("summary").focus(); });
+  if (event.key === "/" && !event.target.closest("input, textarea, select")) {
+    const first = document.querySelector("form.filters input:not([type=hidden]), form.filters select");
+    if (first) { event.preventDefault(); first.focus(); }
+  }
+});

@@ -1,0 +1,78 @@
+// Live parts: the server sends the page again when it has changed, and its
+// parts with data-live replace those that are here.
+function keepUpdated() {
+  let source = null;
+  const begin = () => {
+    if (source || document.hidden) return;
+    source = new EventSource(location.pathname + location.search);
+    source.addEventListener("page", (event) => update(event.data));
+    source.addEventListener("gone", () => location.reload());
+    source.addEventListener("end", () => end());
+    source.addEventListener("error", () => {
+      if (source.readyState !== EventSource.CLOSED) return; // it tries again by itself
+      end();
+      setTimeout(begin, 60000);
+    });
+  };
+  const end = () => { source?.close(); source = null; };
+  document.addEventListener("visibilitychange", () => (document.hidden ? end() : begin()));
+  addEventListener("pagehide", end);
+  begin();
+}
+
+function update(html) {
+  latest = html;
+  const fresh = new DOMParser().parseFromString(html, "text/html");
+  each(document, "[data-live][id]", (old) => {
+    const next = fresh.getElementById(old.id);
+    if (!next || received.get(old.id) === next.innerHTML) return;
+    if (old.contains(document.activeElement)) return; // somebody is there; when they have left, it is brought up to date
+    received.set(old.id, next.innerHTML);
+    keepTyped(old, next);
+    const known = new Set([...old.querySelectorAll("[data-row]")].map((row) => row.dataset.row));
+    const before = asks(old);
+    const waits = old.querySelector(decision + ":disabled") !== null;
+    old.replaceChildren(...next.childNodes);
+    if (waits || String(before) !== String(asks(old))) letRead(old, before);
+    if (known.size) each(old, "[data-row]", (row) => { if (!known.has(row.dataset.row)) row.classList.add("changed"); });
+    localTimes(old);
+  });
+}
+document.addEventListener("focusout", () => setTimeout(() => { if (latest) update(latest); }, 200));
+
+// What a part asks to decide about, by the addresses of its forms.
+const decision = "button[name=decision]";
+const asks = (part) => [...part.querySelectorAll(decision)].map((button) => button.form.getAttribute("action"));
+
+// letRead has the buttons of a part wait for a moment: somebody may be about to
+// press what was at their place, and has not read what these are about. Whoever
+// decides here leaves the page, so what is gone was decided elsewhere.
+function letRead(part, before) {
+  const now = asks(part);
+  if (before.some((ask) => !now.includes(ask))) part.dataset.decided = "elsewhere";
+  if (!now.length) return;
+  if (part.dataset.decided) {
+    const line = document.createElement("p");
+    line.className = "warning";
+    line.setAttribute("role", "status");
+    line.textContent = "The previous call was decided elsewhere. This is the next one.";
+    part.prepend(line);
+  }
+  const buttons = part.querySelectorAll(decision);
+  buttons.forEach((button) => { button.disabled = true; });
+  setTimeout(() => buttons.forEach((button) => { button.disabled = false; }), 1500);
+}
+
+// keepTyped carries over what somebody has typed, ticked or opened.
+function keepTyped(old, next) {
+  const place = (field) => (field.form?.getAttribute("action") ?? "") + " " + field.name + (field.type === "checkbox" || field.type === "radio" ? "=" + field.value : "");
+  const fields = new Map([...next.querySelectorAll("input[name], textarea[name], select[name]")].map((field) => [place(field), field]));
+  each(old, "input[name]:not([type=hidden]), textarea[name], select[name]", (field) => {
+    const to = fields.get(place(field));
+    if (!to) return;
+    if (field.type === "checkbox" || field.type === "radio") to.checked = field.checked;
+    else if (field.tagName === "SELECT" || field.value !== field.defaultValue) to.value = field.value;
+  });
+  each(old, "details[id]", (d) => { const to = next.querySelector("#" + CSS.escape(d.id)); if (to) to.open = d.open; });
+}
+if (document.body.hasAttribute("data-live")) keepUpdated();
