@@ -21,6 +21,7 @@ const adminPath = "/admin"
 func AdminRoutes() []Route {
 	routes := []Route{
 		{"POST", "/admin/providers/{name}/test", "", testProvider},
+		{"GET", "/admin/providers/{name}/models", "", discoverModels},
 	}
 	for path, kind := range map[string]operators.Kind{"/admin/providers": operators.Provider, "/admin/routes": operators.Route} {
 		routes = append(routes,
@@ -158,4 +159,17 @@ func testProvider(c *Call) error {
 // TestObject returns the result of a test.
 func TestObject(t *operators.Test) map[string]any {
 	return map[string]any{"object": "provider.test", "ok": t.OK, "model": orNil(t.Model), "latency_ms": t.Latency.Milliseconds(), "problem": orNil(t.Problem)}
+}
+
+func discoverModels(c *Call) error {
+	list, err := c.s.Definitions.DiscoverModels(c.Context(), c.R.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	return c.sendJSON(map[string]any{"object": "list", "data": web.Map(list, DiscoveredModelObject)})
+}
+
+// DiscoveredModelObject returns a model in the list of a provider.
+func DiscoveredModelObject(m operators.DiscoveredModel) map[string]any {
+	return map[string]any{"id": m.ID, "object": "provider.model", "known": m.Known, "priced": m.Priced}
 }

@@ -42,15 +42,10 @@ func listModels(ctx context.Context, p config.Provider) ([]string, error) {
 // TestProvider makes a real call to a provider. Its result has nothing of the provider's response, because some
 // servers repeat the key.
 func (m *Definitions) TestProvider(ctx context.Context, name, model string) (*operators.Test, error) {
-	e, _, err := m.effective(ctx)
+	e, p, err := m.effectiveProvider(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(e.config.Providers, func(p config.Provider) bool { return p.Name == name })
-	if i < 0 {
-		return nil, noSuchDefinition(operators.Provider, name)
-	}
-	p := e.config.Providers[i]
 	ctx, cancel := context.WithTimeout(ctx, testTimeout)
 	defer cancel()
 	started := time.Now()
@@ -63,6 +58,62 @@ func (m *Definitions) TestProvider(ctx context.Context, name, model string) (*op
 		test.Problem = explainTest(p, err)
 	}
 	return test, nil
+}
+
+// effectiveProvider returns a provider of the configuration or the database.
+func (m *Definitions) effectiveProvider(ctx context.Context, name string) (*effective, config.Provider, error) {
+	e, _, err := m.effective(ctx)
+	if err != nil {
+		return nil, config.Provider{}, err
+	}
+	i := slices.IndexFunc(e.config.Providers, func(p config.Provider) bool { return p.Name == name })
+	if i < 0 {
+		return nil, config.Provider{}, noSuchDefinition(operators.Provider, name)
+	}
+	return e, e.config.Providers[i], nil
+}
+
+// DiscoverModels asks a provider for its models, and returns those that Turnpike doesn't know first.
+func (m *Definitions) DiscoverModels(ctx context.Context, name string) ([]operators.DiscoveredModel, error) {
+	e, p, err := m.effectiveProvider(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, testTimeout)
+	defer cancel()
+	names, err := listModels(ctx, p)
+	if err != nil {
+		return nil, fault.New(fault.Upstream, "%s", explainTest(p, err)).Because(err)
+	}
+	slices.Sort(names)
+	list := []operators.DiscoveredModel{}
+	for _, id := range slices.Compact(names) {
+		o := e.catalog.Offer(p.Name, id)
+		if o == nil { // the operator may offer it under another name
+			o = offerOf(e.catalog, p.Name, id)
+		}
+		list = append(list, operators.DiscoveredModel{ID: id, Known: o != nil && !o.AnyName, Priced: o != nil && o.Priced})
+	}
+	slices.SortStableFunc(list, func(a, b operators.DiscoveredModel) int {
+		switch {
+		case a.Known == b.Known:
+			return 0
+		case a.Known:
+			return 1
+		}
+		return -1
+	})
+	return list, nil
+}
+
+// offerOf returns the offer with the provider's name of a model, or nil.
+func offerOf(models *catalog.Catalog, provider, upstream string) *catalog.Offer {
+	for _, o := range models.Offers(provider) {
+		if o.Upstream == upstream {
+			return o
+		}
+	}
+	return nil
 }
 
 // callModel asks a chat model for a word, or lists the models of a provider without chat models.

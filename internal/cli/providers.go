@@ -33,7 +33,7 @@ func newProviders(e *env) *cobra.Command {
 		Long: `Manages the providers in the database, in addition to those in the configuration
 file. Running servers apply a change within a second. A provider that the
 configuration defines can only be changed there.`}
-	cmd.AddCommand(e.providersAdd(), e.providersUpdate(), e.definitionsList(operators.Provider), e.definitionsRemove(operators.Provider), e.providersTest())
+	cmd.AddCommand(e.providersAdd(), e.providersUpdate(), e.definitionsList(operators.Provider), e.definitionsRemove(operators.Provider), e.providersTest(), e.providersModels())
 	return cmd
 }
 
@@ -253,5 +253,22 @@ If the call fails, the command prints the reason and exits with 1.`}
 			return errors.New(test.Problem)
 		}
 		return e.report(api.TestObject(test), "%s after %d ms.\n", called, test.Latency.Milliseconds())
+	})
+}
+
+func (e *env) providersModels() *cobra.Command {
+	cmd := &cobra.Command{Use: "models NAME", Short: "List the models at a provider", Args: cobra.ExactArgs(1),
+		Long: `Asks the provider for its models. Those that Turnpike doesn't know come first. To offer
+them, add them with a price to the models of the provider.`}
+	return e.withDefinitions(cmd, func(ctx context.Context, m *app.Definitions, args []string) error {
+		list, err := m.DiscoverModels(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		objects := make([]map[string]any, len(list))
+		for i, model := range list {
+			objects[i] = api.DiscoveredModelObject(model)
+		}
+		return printObjects(e, objects, "MODEL\tKNOWN\tPRICED", "{{.id}}\t{{.known}}\t{{.priced}}")
 	})
 }

@@ -36,6 +36,13 @@ type Test struct {
 	Problem string // what is wrong and what to do, or empty
 }
 
+// DiscoveredModel is a model in the list of a provider.
+type DiscoveredModel struct {
+	ID     string
+	Known  bool // the table or the provider's models have it
+	Priced bool // clients can call it
+}
+
 // Manager manages the definitions. The configuration's are read-only.
 type Manager interface {
 	List(ctx context.Context, kind Kind) ([]*Definition, error)
@@ -47,6 +54,8 @@ type Manager interface {
 	Delete(ctx context.Context, by audit.Actor, ref Ref) error
 	// TestProvider makes a real call. An empty model means a cheap one.
 	TestProvider(ctx context.Context, name, model string) (*Test, error)
+	// DiscoverModels asks a provider for its models, and returns unknown ones first.
+	DiscoverModels(ctx context.Context, name string) ([]DiscoveredModel, error)
 }
 
 // Ref names a definition.

@@ -225,3 +225,20 @@ func TestRequestsMoveFromARejectedKeyToAnother(t *testing.T) {
 		a.send(t, "POST", "providers", p).Want(t, 400, "invalid_parameter")
 	})
 }
+
+func TestModelsThatTheTableDoesNotKnowAreDiscovered(t *testing.T) {
+	t.Parallel()
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
+		a, up := newAdmin(t, s), upstreams.NewOpenAI(t, providerKey)
+		up.Models = []string{"small-2025", "brand-new"}
+		a.send(t, "POST", "providers", storedProvider(up)).Want(t, 200, "")
+		r := a.send(t, "GET", "providers/stored/models", nil).Want(t, 200, "")
+		if r.Text("data.0.id") != "brand-new" || r.At("data.0.known") != false || r.Text("data.1.id") != "small-2025" || r.At("data.1.known") != true || r.At("data.1.priced") != true {
+			t.Errorf("got %s", r.Body)
+		}
+		up.Queue(upstreams.OpenAIReply{Status: 401, Message: "Incorrect API key provided: " + providerKey})
+		if r := a.send(t, "GET", "providers/stored/models", nil).Want(t, 502, "upstream_error"); strings.Contains(string(r.Body), providerKey) {
+			t.Errorf("the error has the key: %s", r.Body)
+		}
+	})
+}
