@@ -3,6 +3,9 @@ package api
 import (
 	"cmp"
 	"maps"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/access"
 	"turnpike/internal/audit"
@@ -22,6 +25,8 @@ func AdminRoutes() []Route {
 	routes := []Route{
 		{"POST", "/admin/providers/{name}/test", "", testProvider},
 		{"GET", "/admin/providers/{name}/models", "", discoverModels},
+		{"GET", "/admin/pricing", "", getPrices},
+		{"PATCH", "/admin/pricing", "", setPrices},
 	}
 	for path, kind := range map[string]operators.Kind{"/admin/providers": operators.Provider, "/admin/routes": operators.Route} {
 		routes = append(routes,
@@ -172,4 +177,30 @@ func discoverModels(c *Call) error {
 // DiscoveredModelObject returns a model in the list of a provider.
 func DiscoveredModelObject(m operators.DiscoveredModel) map[string]any {
 	return map[string]any{"id": m.ID, "object": "provider.model", "known": m.Known, "priced": m.Priced}
+}
+
+func getPrices(c *Call) error {
+	p, err := c.s.Definitions.Prices(c.Context())
+	if err != nil {
+		return err
+	}
+	return c.sendJSON(PricesObject(p))
+}
+
+func setPrices(c *Call) error {
+	body, err := c.readJSON(c.Limits.Body)
+	if err != nil {
+		return err
+	}
+	p, err := c.s.Definitions.SetPrices(c.Context(), c.operatorActor(), body)
+	if err != nil {
+		return err
+	}
+	return c.sendJSON(PricesObject(p))
+}
+
+// PricesObject returns how the server prices models.
+func PricesObject(p *operators.Prices) map[string]any {
+	return map[string]any{"object": "pricing", "markup_percent": jsontext.Value(p.MarkupPercent), "markup_source": p.Source, "price_version": p.Version,
+		"catalog": map[string]any{"as_of": p.TableAsOf.Format(time.DateOnly), "source": p.TableSource}}
 }

@@ -7,8 +7,10 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -27,6 +29,7 @@ import (
 // effective is the configuration together with the definitions in the database.
 type effective struct {
 	config   config.Config
+	table    *catalog.Table // nil for the embedded one
 	catalog  *catalog.Catalog
 	problems map[operators.Ref]string // why a stored definition isn't used
 }
@@ -35,7 +38,7 @@ type effective struct {
 // the server from starting: a newer file or version may contradict what was valid once.
 func mergeStored(file config.Config, stored []*operators.Stored) (*effective, error) {
 	all := newEffective(file, stored)
-	models, err := LoadCatalog(all.config)
+	models, err := loadCatalog(all.config, all.table)
 	if err == nil {
 		all.catalog = models
 		return all, nil
@@ -44,7 +47,7 @@ func mergeStored(file config.Config, stored []*operators.Stored) (*effective, er
 	problems := all.problems
 	for _, d := range stored {
 		next := newEffective(file, append(slices.Clip(valid), d))
-		if _, err := LoadCatalog(next.config); err != nil {
+		if _, err := loadCatalog(next.config, next.table); err != nil {
 			problems[operators.Ref{Kind: d.Kind, Name: d.Name}] = messageOf(err)
 			continue
 		}
@@ -53,7 +56,7 @@ func mergeStored(file config.Config, stored []*operators.Stored) (*effective, er
 	out := newEffective(file, valid)
 	maps.Copy(problems, out.problems)
 	out.problems = problems
-	out.catalog, err = LoadCatalog(out.config)
+	out.catalog, err = loadCatalog(out.config, out.table)
 	return out, err
 }
 
@@ -61,22 +64,39 @@ func newEffective(file config.Config, stored []*operators.Stored) *effective {
 	e := &effective{problems: map[operators.Ref]string{}}
 	var list []config.Provider
 	var routes []config.Route
+	var prices config.Pricing
 	for _, d := range stored {
 		ref := operators.Ref{Kind: d.Kind, Name: d.Name}
-		p, r, err := parseStored(d)
+		parsed, err := parseStored(d)
 		switch {
 		case isConfigured(file, ref):
 			e.problems[ref] = fmt.Sprintf("The configuration also defines %s, and wins.", d.Name)
 		case err != nil:
 			e.problems[ref] = messageOf(err)
-		case p != nil:
-			list = append(list, *p)
-		default:
-			routes = append(routes, *r)
+		case parsed.provider != nil:
+			list = append(list, *parsed.provider)
+		case parsed.route != nil:
+			routes = append(routes, *parsed.route)
+		case parsed.prices != nil:
+			prices = *parsed.prices
+		case parsed.table != nil:
+			if problem := outdated(parsed.table); problem != "" {
+				e.problems[ref] = problem
+				continue
+			}
+			e.table = parsed.table
 		}
 	}
-	e.config = file.WithStored(list, routes)
+	e.config = file.WithStored(list, routes, prices)
 	return e
+}
+
+// outdated returns why a stored table isn't used: a new version of Turnpike can have a newer one.
+func outdated(t *catalog.Table) string {
+	if builtIn, err := catalog.Embedded(); err == nil && builtIn.AsOf.After(t.AsOf) {
+		return fmt.Sprintf("The built-in table of %s is newer than the stored one of %s, and is used.", builtIn.AsOf.Format(time.DateOnly), t.AsOf.Format(time.DateOnly))
+	}
+	return ""
 }
 
 func messageOf(err error) string {
@@ -87,22 +107,59 @@ func messageOf(err error) string {
 }
 
 func isConfigured(file config.Config, ref operators.Ref) bool {
-	return ref.Kind == operators.Provider && file.HasProvider(ref.Name) || ref.Kind == operators.Route && file.HasRoute(ref.Name)
+	switch ref.Kind {
+	case operators.Provider:
+		return file.HasProvider(ref.Name)
+	case operators.Route:
+		return file.HasRoute(ref.Name)
+	case operators.Pricing:
+		return file.MarkupPercent != ""
+	}
+	return false
 }
 
-func parseStored(d *operators.Stored) (*config.Provider, *config.Route, error) {
+// parsedDefinition has what a stored definition defines.
+type parsedDefinition struct {
+	provider *config.Provider
+	route    *config.Route
+	prices   *config.Pricing
+	table    *catalog.Table
+}
+
+// fields returns the definition without secrets.
+func (p parsedDefinition) fields() map[string]any {
+	switch {
+	case p.provider != nil:
+		return describeProvider(*p.provider)
+	case p.route != nil:
+		return config.Describe(*p.route)
+	case p.prices != nil:
+		return config.Describe(*p.prices)
+	case p.table != nil:
+		return map[string]any{"as_of": p.table.AsOf.Format(time.DateOnly)}
+	}
+	return map[string]any{}
+}
+
+func parseStored(d *operators.Stored) (parsedDefinition, error) {
 	if d.Document == nil {
-		return nil, nil, fault.New(fault.InvalidState, "It cannot be decrypted with this master key.")
+		return parsedDefinition{}, fault.New(fault.InvalidState, "It cannot be decrypted with this master key.")
 	}
 	switch d.Kind {
 	case operators.Provider:
 		p, err := config.ParseProvider(d.Document)
-		return &p, nil, documentFault(err)
+		return parsedDefinition{provider: &p}, documentFault(err)
 	case operators.Route:
 		r, err := config.ParseRoute(d.Document)
-		return nil, &r, documentFault(err)
+		return parsedDefinition{route: &r}, documentFault(err)
+	case operators.Pricing:
+		p, err := config.ParsePricing(d.Document)
+		return parsedDefinition{prices: &p}, documentFault(err)
+	case operators.Catalog:
+		t, err := catalog.ParseTable(d.Document)
+		return parsedDefinition{table: t}, err
 	}
-	return nil, nil, fault.New(fault.InvalidState, "This version does not know the kind %q.", d.Kind)
+	return parsedDefinition{}, fault.New(fault.InvalidState, "This version does not know the kind %q.", d.Kind)
 }
 
 // documentFault makes the first problem of a document an error of the API.
@@ -124,6 +181,15 @@ type Definitions struct {
 	records operators.Definitions
 	file    func() config.Config            // without what is stored
 	refresh func(ctx context.Context) error // applies a change to this process; nil without a server
+
+	mu     sync.Mutex
+	merged mergedDefinitions // the last ones: pricing the whole table takes a while
+}
+
+type mergedDefinitions struct {
+	file   config.Config
+	stored []*operators.Stored
+	result *effective
 }
 
 var _ operators.Manager = (*Definitions)(nil)
@@ -138,7 +204,16 @@ func (m *Definitions) effective(ctx context.Context) (*effective, []*operators.S
 	if err != nil {
 		return nil, nil, err
 	}
-	e, err := mergeStored(m.file(), stored)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	file := m.file()
+	if last := m.merged; last.result != nil && slices.EqualFunc(last.stored, stored, (*operators.Stored).Equal) && reflect.DeepEqual(last.file, file) {
+		return last.result, stored, nil
+	}
+	e, err := mergeStored(file, stored)
+	if err == nil {
+		m.merged = mergedDefinitions{file, stored, e}
+	}
 	return e, stored, err
 }
 
@@ -205,10 +280,8 @@ func keyHint(key string) string {
 func (e *effective) define(d *operators.Stored) *operators.Definition {
 	out := &operators.Definition{Kind: d.Kind, Name: d.Name, Source: operators.FromDatabase, Fields: map[string]any{"name": d.Name},
 		Problem: e.problems[operators.Ref{Kind: d.Kind, Name: d.Name}], CreatedAt: &d.CreatedAt, UpdatedAt: &d.UpdatedAt, UpdatedBy: d.UpdatedBy}
-	if p, r, err := parseStored(d); err == nil && p != nil {
-		out.Fields = describeProvider(*p)
-	} else if err == nil {
-		out.Fields = config.Describe(*r)
+	if parsed, err := parseStored(d); err == nil {
+		out.Fields = parsed.fields()
 	}
 	return out
 }
@@ -231,6 +304,9 @@ func noSuchDefinition(kind operators.Kind, name string) error {
 }
 
 func errConfigured(ref operators.Ref) error {
+	if ref.Kind == operators.Pricing {
+		return fault.Param(fault.InvalidState, "markup_percent", "The server's configuration defines markup_percent. Change it in the configuration file or the environment.")
+	}
 	return fault.Param(fault.InvalidState, "name", "The server's configuration defines the %s %q. Change it in the configuration file or the environment, or choose another name.", ref.Kind, ref.Name)
 }
 
@@ -316,8 +392,11 @@ func decodeFields(kind operators.Kind, document []byte) (map[string]jsontext.Val
 		return nil, err
 	}
 	known := config.StoredProviderKeys()
-	if kind == operators.Route {
+	switch kind {
+	case operators.Route:
 		known = config.StoredRouteKeys()
+	case operators.Pricing:
+		known = config.StoredPricingKeys()
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if !slices.Contains(known, name) {
@@ -336,13 +415,17 @@ func encodeFields(fields map[string]jsontext.Value) ([]byte, error) {
 // keepsSecretsAtHome rejects a new address without new secrets: the old ones must not be sent to another server
 // unnoticed.
 func keepsSecretsAtHome(before, after *operators.Stored, changes map[string]jsontext.Value) error {
-	old, _, err := parseStored(before)
-	if err != nil || old == nil {
+	was, err := parseStored(before)
+	if err != nil || was.provider == nil {
 		return nil // nothing can use its secrets
 	}
-	next, _, err := parseStored(after)
-	if err != nil || origin(string(old.BaseURL)) == origin(string(next.BaseURL)) {
+	is, err := parseStored(after)
+	if err != nil {
 		return err
+	}
+	old, next := was.provider, is.provider
+	if origin(string(old.BaseURL)) == origin(string(next.BaseURL)) {
+		return nil
 	}
 	for name, has := range map[string]bool{"api_key": old.APIKey != "", "api_keys": len(old.APIKeys) > 0, "headers": len(old.Headers) > 0} {
 		if _, given := changes[name]; has && !given {
@@ -362,7 +445,7 @@ func origin(address string) string {
 
 // store checks a definition and stores it. A nil before means that it is new.
 func (m *Definitions) store(ctx context.Context, by audit.Actor, d, before *operators.Stored) (*operators.Definition, error) {
-	p, r, err := parseStored(d)
+	parsed, err := parseStored(d)
 	if err != nil {
 		return nil, err
 	}
@@ -370,23 +453,19 @@ func (m *Definitions) store(ctx context.Context, by audit.Actor, d, before *oper
 	if err != nil {
 		return nil, err
 	}
-	var detail map[string]any // for the admin log
-	if p != nil {
-		detail = describeProvider(*p)
-		if err := checkKey(ctx, p, before); err != nil {
-			return nil, err
-		}
-	} else {
-		detail = config.Describe(*r)
-		if err := checkRoute(e, *r); err != nil {
-			return nil, err
-		}
+	if parsed.provider != nil {
+		err = checkKey(ctx, parsed.provider, before)
+	} else if parsed.route != nil {
+		err = checkRoute(e, *parsed.route)
+	}
+	if err != nil {
+		return nil, err
 	}
 	err = m.db.Write(ctx, func(tx *db.Tx) error {
 		if before == nil {
-			return m.records.Create(ctx, tx, by, d, detail)
+			return m.records.Create(ctx, tx, by, d, parsed.fields())
 		}
-		return m.records.Update(ctx, tx, by, d, detail)
+		return m.records.Update(ctx, tx, by, d, parsed.fields())
 	})
 	if err != nil {
 		return nil, err
@@ -406,13 +485,16 @@ func (m *Definitions) checkTogether(ctx context.Context, d *operators.Stored) (*
 		return nil, err
 	}
 	if problem := e.problems[operators.Ref{Kind: d.Kind, Name: d.Name}]; problem != "" {
-		return nil, fault.Invalid(catalogParam(problem), "%s%s.", strings.ToUpper(problem[:1]), strings.TrimSuffix(problem[1:], "."))
+		return nil, fault.Invalid(catalogParam(d.Kind, problem), "%s%s.", strings.ToUpper(problem[:1]), strings.TrimSuffix(problem[1:], "."))
 	}
 	return e, nil
 }
 
 // catalogParam returns the field that a problem of the catalog is about.
-func catalogParam(problem string) string {
+func catalogParam(kind operators.Kind, problem string) string {
+	if kind == operators.Pricing {
+		return "markup_percent"
+	}
 	for _, about := range [][2]string{{"unknown table", "catalog"}, {"default price", "default_price"}, {"tool prices", "tool_prices"}} {
 		if strings.Contains(problem, about[0]) {
 			return about[1]
@@ -447,7 +529,8 @@ const checkKeyTimeout = 5 * time.Second
 // to the test of the provider.
 func checkKey(ctx context.Context, p *config.Provider, before *operators.Stored) error {
 	if before != nil {
-		if old, _, err := parseStored(before); err == nil && old.APIKey == p.APIKey && slices.Equal(old.APIKeys, p.APIKeys) && old.BaseURL == p.BaseURL && old.Type == p.Type {
+		was, err := parseStored(before)
+		if old := was.provider; err == nil && old.APIKey == p.APIKey && slices.Equal(old.APIKeys, p.APIKeys) && old.BaseURL == p.BaseURL && old.Type == p.Type {
 			return nil
 		}
 	}
@@ -471,11 +554,18 @@ func checkKey(ctx context.Context, p *config.Provider, before *operators.Stored)
 	return nil
 }
 
-// WithStored returns the configuration with the definitions in the database, and why some of them aren't used.
-func WithStored(ctx context.Context, s *Store, file config.Config) (config.Config, map[operators.Ref]string, error) {
+// Merged is the configuration with the definitions in the database.
+type Merged struct {
+	Config   config.Config
+	Catalog  *catalog.Catalog
+	Problems map[operators.Ref]string // why stored definitions aren't used
+}
+
+// WithStored adds the definitions in the database to the configuration.
+func WithStored(ctx context.Context, s *Store, file config.Config) (*Merged, error) {
 	e, _, err := NewDefinitions(s, file).effective(ctx)
 	if err != nil {
-		return file, nil, err
+		return nil, err
 	}
-	return e.config, e.problems, nil
+	return &Merged{e.config, e.catalog, e.problems}, nil
 }

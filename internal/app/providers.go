@@ -40,8 +40,11 @@ func LoadGateway(ctx context.Context, s *Store, file config.Config) (*gateway.Ga
 }
 
 // LoadCatalog returns the models of the configured providers with their prices.
-func LoadCatalog(cfg config.Config) (*catalog.Catalog, error) {
-	t := catalog.Terms{CreditUSD: cfg.CreditUSD.Rat(), MarkupPercent: cfg.MarkupPercent.Rat()}
+func LoadCatalog(cfg config.Config) (*catalog.Catalog, error) { return loadCatalog(cfg, nil) }
+
+// loadCatalog is LoadCatalog with another table than the embedded one.
+func loadCatalog(cfg config.Config, table *catalog.Table) (*catalog.Catalog, error) {
+	t := catalog.Terms{CreditUSD: cfg.CreditUSD.Rat(), MarkupPercent: cfg.MarkupPercent.Rat(), Table: table}
 	for _, p := range cfg.Providers {
 		s := catalog.Supplier{Name: p.Name, Table: p.Catalog, Vendor: p.Vendor(), Local: p.Local, Default: listPrice(p.DefaultPrice), Tools: toolPrices(p.ToolPrices)}
 		for _, m := range p.Models {

@@ -171,7 +171,7 @@ func (i *instance) refreshDefinitions(ctx context.Context) error {
 	}
 	i.stored = stored
 	i.apply(prepared)
-	slog.Info("applied the stored definitions of providers and routes", "definitions", len(stored))
+	slog.Info("applied the stored definitions of providers, routes and prices", "definitions", len(stored))
 	return nil
 }
 

@@ -68,7 +68,7 @@ func TestReloadReplacesTheCertificateOfALiveListener(t *testing.T) {
 	if _, err := a.Reload(t.Context(), load); err == nil || !strings.Contains(err.Error(), "load TLS certificate") {
 		t.Errorf("a certificate without its key: got %v", err)
 	}
-	if got := a.reloading.config().MarkupPercent; got != "0" {
+	if got := a.reloading.config().MarkupPercent; got != "" {
 		t.Errorf("a failed reload changed markup_percent to %s", got)
 	}
 	expect("first", "second")

@@ -4,7 +4,6 @@ package catalog
 import (
 	"cmp"
 	_ "embed"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -97,24 +96,20 @@ type Catalog struct {
 
 type modelKey struct{ provider, id string }
 
-// Load reads the embedded table and prices it.
-func Load(t Terms) (*Catalog, error) { return load(embedded, t) }
-
-func load(data []byte, t Terms) (*Catalog, error) {
+// Load prices a table.
+func Load(t Terms) (*Catalog, error) {
 	r, err := newRate(t)
 	if err != nil {
 		return nil, err
 	}
-	var file table.Table
-	if err := json.Unmarshal(data, &file); err != nil {
-		return nil, fmt.Errorf("model table: %w", err)
+	from := t.Table
+	if from == nil {
+		if from, err = Embedded(); err != nil {
+			return nil, err
+		}
 	}
-	asOf, err := time.Parse(time.DateOnly, file.AsOf)
-	if err != nil {
-		return nil, fmt.Errorf("model table: %w", err)
-	}
-	c := &Catalog{AsOf: asOf, version: t.version(file.AsOf), byKey: map[modelKey]*Model{}, byID: map[string]*Model{}, suppliers: map[string]*supplierModels{}}
-	for _, row := range file.Models {
+	c := &Catalog{AsOf: from.AsOf, version: t.version(from), byKey: map[modelKey]*Model{}, byID: map[string]*Model{}, suppliers: map[string]*supplierModels{}}
+	for _, row := range from.rows {
 		m, err := newModel(row, r)
 		if err != nil {
 			return nil, fmt.Errorf("model table: %s at %s: %w", row.ID, row.Provider, err)

@@ -7,6 +7,7 @@ import (
 	"math/big"
 	"slices"
 	"strings"
+	"time"
 
 	"turnpike/internal/catalog/table"
 	"turnpike/internal/credits"
@@ -16,6 +17,7 @@ import (
 type Terms struct {
 	CreditUSD     *big.Rat // dollars of list price that one credit pays for; nil for 0.001
 	MarkupPercent *big.Rat // on list prices; nil for 0
+	Table         *Table   // nil for the embedded one
 	Suppliers     []Supplier
 }
 
@@ -105,8 +107,12 @@ func listPrice(usd table.USD) (ListPrice, error) {
 	return l, nil
 }
 
-func (t Terms) version(asOf string) string {
+func (t Terms) version(from *Table) string {
+	asOf := from.AsOf.Format(time.DateOnly)
 	var changed strings.Builder
+	if from.hash != "" {
+		fmt.Fprintf(&changed, "table %s\n", from.hash)
+	}
 	if t.CreditUSD != nil && t.CreditUSD.Cmp(defaultCreditUSD) != 0 {
 		fmt.Fprintf(&changed, "credit_usd %s\n", t.CreditUSD.RatString())
 	}

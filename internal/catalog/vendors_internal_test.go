@@ -5,10 +5,14 @@ import "testing"
 // The embedded table has no such case.
 func TestLookupPrefersVendorToHosts(t *testing.T) {
 	t.Parallel()
-	c, err := load([]byte(`{"as_of":"2026-01-02","models":[
+	from, err := ParseTable([]byte(`{"as_of":"2026-01-02","models":[
 		{"provider":"groq","id":"m","kind":"chat","usd":{"input_per_million":"1","output_per_million":"1"}},
 		{"provider":"zai","id":"m","kind":"chat","usd":{"input_per_million":"2","output_per_million":"2"}},
-		{"provider":"together","id":"m","kind":"chat","usd":{}}]}`), Terms{})
+		{"provider":"together","id":"m","kind":"chat","usd":{}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Load(Terms{Table: from})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -139,7 +139,7 @@ Start it with:  turnpike serve`,
 	}
 	root.SetFlagErrorFunc(flagError)
 	addGroup(root, "On the server, directly on its database:",
-		newServe(e), newReload(e), newSetupLink(e), newHealthcheck(e), newKeys(e), newUsers(e), newWorkspaces(e), newProviders(e), newRoutes(e), newOperators(e), newAdminKeys(e), newApply(e), newExport(e), newImport(e), newTrigger(e), newConfig(e), newMigrate(e), newMove(e), newBackup(e), newRestore(e), newRekey(e), newDoctor(e))
+		newServe(e), newReload(e), newSetupLink(e), newHealthcheck(e), newKeys(e), newUsers(e), newWorkspaces(e), newProviders(e), newRoutes(e), newPricing(e), newCatalog(e), newOperators(e), newAdminKeys(e), newApply(e), newExport(e), newImport(e), newTrigger(e), newConfig(e), newMigrate(e), newMove(e), newBackup(e), newRestore(e), newRekey(e), newDoctor(e))
 	addGroup(root, "From anywhere, with TURNPIKE_BASE_URL and TURNPIKE_API_KEY:",
 		newListen(e), newDeliveries(e), newJobs(e), newRuns(e), newScan(e))
 	root.AddCommand(newVersion(e))

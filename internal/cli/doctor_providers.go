@@ -27,13 +27,15 @@ const probeTimeout = 5 * time.Second
 // checkProviders requests the list of models from every provider, which is free
 // and needs the key.
 func checkProviders(ctx context.Context, l config.Loaded) []finding {
-	l, stored := addStored(ctx, l)
+	l, models, stored := addStored(ctx, l)
 	if len(l.Providers) == 0 {
-		return []finding{{"providers", true, "none configured: requests with live keys fail with 503 no_provider, the simulator answers test keys"}}
+		return append([]finding{{"providers", true, "none configured: requests with live keys fail with 503 no_provider, the simulator answers test keys"}}, stored...)
 	}
-	models, err := app.LoadCatalog(l.Config)
-	if err != nil {
-		return []finding{{"providers", false, err.Error()}}
+	if models == nil {
+		var err error
+		if models, err = app.LoadCatalog(l.Config); err != nil {
+			return []finding{{"providers", false, err.Error()}}
+		}
 	}
 	findings := make([]finding, len(l.Providers))
 	var wg sync.WaitGroup
@@ -45,29 +47,40 @@ func checkProviders(ctx context.Context, l config.Loaded) []finding {
 }
 
 // addStored adds the providers and routes in the database to the configuration, and reports those that servers don't
-// use. Without a database there are none; the checks of the storage report why.
-func addStored(ctx context.Context, l config.Loaded) (config.Loaded, []finding) {
+// use. Without a database there are none, and no catalog; the checks of the storage report why.
+func addStored(ctx context.Context, l config.Loaded) (config.Loaded, *catalog.Catalog, []finding) {
 	s, err := openExisting(ctx, l.Config)
 	if err != nil {
-		return l, nil
+		return l, nil, nil
 	}
 	defer s.Close()
-	merged, problems, err := app.WithStored(ctx, s, l.Config)
+	merged, err := app.WithStored(ctx, s, l.Config)
 	if err != nil {
-		return l, []finding{{"providers", false, message(err)}}
+		return l, nil, nil // loading the catalog reports why
 	}
 	l.Origin = maps.Clone(l.Origin)
-	for i := len(l.Providers); i < len(merged.Providers); i++ {
+	for i := len(l.Providers); i < len(merged.Config.Providers); i++ {
 		l.Origin[fmt.Sprintf("providers[%d]", i)] = "the database"
 	}
-	l.Config = merged
+	l.Config = merged.Config
 	var findings []finding
-	for _, ref := range slices.SortedFunc(maps.Keys(problems), func(a, b operators.Ref) int {
+	for _, ref := range slices.SortedFunc(maps.Keys(merged.Problems), func(a, b operators.Ref) int {
 		return cmp.Or(strings.Compare(string(a.Kind), string(b.Kind)), strings.Compare(a.Name, b.Name))
 	}) {
-		findings = append(findings, finding{string(ref.Kind), true, fmt.Sprintf("%s in the database is not used: %s; change it, or run: turnpike %ss remove %s", ref.Name, problems[ref], ref.Kind, ref.Name)})
+		findings = append(findings, finding{string(ref.Kind), true, fmt.Sprintf("%s in the database is not used: %s; to remove it, run: turnpike %s", ref.Name, merged.Problems[ref], removal(ref))})
 	}
-	return l, findings
+	return l, merged.Catalog, findings
+}
+
+// removal returns the command that removes a stored definition.
+func removal(ref operators.Ref) string {
+	switch ref.Kind {
+	case operators.Pricing:
+		return "pricing reset"
+	case operators.Catalog:
+		return "catalog reset"
+	}
+	return fmt.Sprintf("%ss remove %s", ref.Kind, ref.Name)
 }
 
 func checkProvider(ctx context.Context, p config.Provider, origin string, models *catalog.Catalog) finding {

@@ -39,7 +39,8 @@ type Config struct {
 	ShutdownTimeout time.Duration  `name:"shutdown_timeout" default:"30s" min:"0s" max:"1h" help:"How long a stopping server waits for requests in flight."`
 
 	CreditUSD     Decimal `name:"credit_usd" reload:"yes" default:"0.001" min:"0.000001" max:"1000" help:"US dollars of list price that one credit pays for."`
-	MarkupPercent Decimal `name:"markup_percent" reload:"yes" default:"0" min:"0" max:"1000" help:"Percentage added to every list price."`
+	MarkupPercent Decimal `name:"markup_percent" reload:"yes" min:"0" max:"1000" help:"Percentage added to every list price; empty uses the one that operators have set while the server runs, or else 0."`
+	CatalogKey    string  `name:"catalog_public_key" reload:"yes" help:"Minisign public key of the model tables that turnpike catalog update accepts; empty accepts none."`
 
 	TLS       TLS       `name:"tls"`
 	Log       Log       `name:"log"`

@@ -61,6 +61,34 @@ func ParseRoute(document []byte) (Route, error) {
 	return r, nil
 }
 
+// Pricing is the part of the prices that operators can set while the server runs.
+type Pricing struct {
+	MarkupPercent Decimal `key:"markup_percent"`
+}
+
+// StoredPricingKeys returns the keys of Pricing.
+func StoredPricingKeys() []string { return recordKeys(reflect.TypeFor[Pricing]()) }
+
+// ParsePricing is ParseProvider for prices.
+func ParsePricing(document []byte) (Pricing, error) {
+	var p Pricing
+	problems := parseRecord(document, reflect.ValueOf(&p).Elem(), StoredPricingKeys())
+	if len(problems) == 0 {
+		c := Config{MarkupPercent: p.MarkupPercent}
+		f := &faults{}
+		for _, s := range c.settings() {
+			if s.value == &c.MarkupPercent {
+				f.note(s.name, s.fault())
+			}
+		}
+		problems = f.all
+	}
+	if len(problems) > 0 {
+		return Pricing{}, problems
+	}
+	return p, nil
+}
+
 // parseRecord reads a JSON object, which is YAML, as an entry of a section.
 func parseRecord(document []byte, into reflect.Value, keys []string) (problems Problems) {
 	var doc yaml.Node
@@ -82,9 +110,9 @@ func parseRecord(document []byte, into reflect.Value, keys []string) (problems P
 	return problems
 }
 
-// Describe returns a provider or a route with the keys of the file and without its
+// Describe returns a definition with the keys of the file and without its
 // secrets.
-func Describe[T Provider | Route](record T) map[string]any {
+func Describe[T Provider | Route | Pricing](record T) map[string]any {
 	return describe(reflect.ValueOf(record)).(map[string]any)
 }
 
@@ -127,8 +155,8 @@ func describe(v reflect.Value) any {
 }
 
 // WithStored returns the configuration with providers and routes that are stored in
-// the database. The file's win over stored ones of the same name.
-func (c Config) WithStored(providers []Provider, routes []Route) Config {
+// the database, and their prices. The file's win over stored ones of the same name.
+func (c Config) WithStored(providers []Provider, routes []Route, prices Pricing) Config {
 	c.Providers, c.Routes = slices.Clone(c.Providers), slices.Clone(c.Routes)
 	for _, p := range providers {
 		if !c.HasProvider(p.Name) {
@@ -139,6 +167,9 @@ func (c Config) WithStored(providers []Provider, routes []Route) Config {
 		if !c.HasRoute(r.Name) {
 			c.Routes = append(c.Routes, r)
 		}
+	}
+	if c.MarkupPercent == "" {
+		c.MarkupPercent = prices.MarkupPercent
 	}
 	return c
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"turnpike/internal/keyring"
+	"turnpike/internal/minisign"
 )
 
 // Problem is an invalid setting.
@@ -57,6 +58,10 @@ func (c Config) Validate() error {
 	}
 	f.note("listen", listenFault(c.Listen))
 	f.addIf(c.Data == "", "data", "is empty; expected a directory")
+	if c.CatalogKey != "" {
+		_, err := minisign.ParsePublicKey(c.CatalogKey)
+		f.addIf(err != nil, "catalog_public_key", "%v", err)
+	}
 	if c.DatabaseURL != "" {
 		f.note("database_url", c.DatabaseURL.fault())
 	}

@@ -107,7 +107,7 @@ func setScalar(target any, text string) error {
 		}
 		*v = n
 	case *Decimal:
-		if !decimalForm.MatchString(text) {
+		if text != "" && !decimalForm.MatchString(text) {
 			return fmt.Errorf("%q is not a decimal number; expected such as 12 or 0.15, with at most nine digits on either side of the point", text)
 		}
 		*v = Decimal(text)

@@ -236,6 +236,8 @@ func Routes() []Route {
 		{Path: "server/providers/new", Confirm: true, page: newProviderPage, action: createProvider},
 		{Path: "server/providers/{name}", page: providerPage},
 		{Path: "server/providers/{name}/edit", Confirm: true, page: load((*request).provider, editProviderPage), action: editProvider},
+		{Path: "server/providers/{name}/models", page: discoveredModelsPage},
+		{Path: "server/pricing", Confirm: true, action: setMarkup, formPage: serverPage},
 		{Path: "server/providers/{name}/test", action: testProvider, formPage: providerPage},
 		{Path: "server/providers/{name}/delete", Confirm: true, action: deleteProvider, formPage: providerPage},
 		{Path: "server/routes", Confirm: true, action: createRoute, formPage: serverPage},

@@ -42,6 +42,7 @@ const serverActionsShown = 20
 type serverData struct {
 	Providers []*operators.Definition
 	Routes    []*operators.Definition
+	Prices    *operators.Prices
 	Actions   []*audit.Action
 	Names     map[string]string // of people
 }
@@ -54,6 +55,9 @@ func serverPage(req *request) (*view, error) {
 		return nil, err
 	}
 	if d.Routes, err = req.s.Definitions.List(ctx, operators.Route); err != nil {
+		return nil, err
+	}
+	if d.Prices, err = req.s.Definitions.Prices(ctx); err != nil {
 		return nil, err
 	}
 	if d.Actions, err = audit.ServerActions(ctx, req.s.DB, serverActionsShown); err != nil {
@@ -213,6 +217,37 @@ func testProvider(req *request) (*view, error) {
 		notice = "The test succeeded: " + test.Model + " responded"
 	}
 	return req.redirect(providerPath(name), flash{Notice: notice + " after " + strconv.FormatInt(test.Latency.Milliseconds(), 10) + " ms."})
+}
+
+type discoveredModels struct {
+	Name   string
+	Models []operators.DiscoveredModel
+}
+
+func discoveredModelsPage(req *request) (*view, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), providerTestTimeout)
+	defer cancel()
+	name := req.R.PathValue("name")
+	list, err := req.s.Definitions.DiscoverModels(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return &view{template: "server_models", title: "Models at " + name, wide: true, data: discoveredModels{name, list}}, nil
+}
+
+func setMarkup(req *request) (*view, error) {
+	fields := map[string]any{"markup_percent": nil}
+	if percent := req.form("markup_percent"); percent != "" {
+		fields["markup_percent"] = percent
+	}
+	document, err := json.Marshal(fields)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := req.s.Definitions.SetPrices(req.Context(), req.actor(), document); err != nil {
+		return nil, err
+	}
+	return req.redirect(serverPath+"#prices", flash{Notice: "Markup saved. All nodes use it within a second."})
 }
 
 func deleteProvider(req *request) (*view, error) {

@@ -19,6 +19,14 @@ type Kind string
 const (
 	Provider Kind = "provider"
 	Route    Kind = "route"
+	Pricing  Kind = "pricing" // the markup
+	Catalog  Kind = "catalog" // a model table
+)
+
+// The names of definitions that exist once.
+const (
+	PricingName = "markup"
+	CatalogName = "models"
 )
 
 // SignalDefinitions tells all nodes that a definition has changed.

@@ -14,7 +14,18 @@ type Source string
 const (
 	FromConfiguration Source = "configuration" // the file or the environment, which only their own editor changes
 	FromDatabase      Source = "database"
+	FromDefault       Source = "default" // nobody has set it
+	FromBinary        Source = "built_in"
 )
+
+// Prices are how the server prices models.
+type Prices struct {
+	MarkupPercent string // a decimal number
+	Source        Source // of the markup
+	Version       string // what charges record
+	TableAsOf     time.Time
+	TableSource   Source
+}
 
 // Definition is a provider or a route as operators see it.
 type Definition struct {
@@ -56,6 +67,9 @@ type Manager interface {
 	TestProvider(ctx context.Context, name, model string) (*Test, error)
 	// DiscoverModels asks a provider for its models, and returns unknown ones first.
 	DiscoverModels(ctx context.Context, name string) ([]DiscoveredModel, error)
+	Prices(ctx context.Context) (*Prices, error)
+	// SetPrices changes the markup like Update. Null removes it.
+	SetPrices(ctx context.Context, by audit.Actor, document []byte) (*Prices, error)
 }
 
 // Ref names a definition.

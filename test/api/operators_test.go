@@ -6,10 +6,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/api"
+	"turnpike/internal/app"
+	"turnpike/internal/audit"
 	"turnpike/internal/config"
+	"turnpike/internal/credits"
+	"turnpike/test/fakes/minisign"
 	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
 )
@@ -241,4 +246,96 @@ func TestModelsThatTheTableDoesNotKnowAreDiscovered(t *testing.T) {
 			t.Errorf("the error has the key: %s", r.Body)
 		}
 	})
+}
+
+func TestChargesRecordTheVersionOfStoredPrices(t *testing.T) {
+	eachEngine(t, both, func(t *testing.T, engine string) {
+		up, signer := upstreams.NewOpenAI(t, providerKey), minisign.NewSigner(1)
+		cfg, clock := harness.Config(t, engine), harness.NewClock()
+		cfg.CatalogKey = signer.PublicKey()
+		first := harness.Start(t, cfg, clock)
+		other := first // with SQLite there is one node
+		if engine == "postgres" {
+			other = harness.Start(t, cfg, clock)
+		}
+		a, c := newAdmin(t, first), newClient(t, other, accounts.Live)
+		version := func() string { return a.send(t, "GET", "pricing", nil).Want(t, 200, "").Text("price_version") }
+		versions := map[string]bool{version(): true}
+		// expect makes calls until one has the current version, and returns what it costs.
+		expect := func(model string) (cost credits.Micro) {
+			t.Helper()
+			want := version()
+			if versions[want] {
+				t.Errorf("the prices of %s have the version %s of others", model, want)
+			}
+			versions[want] = true
+			first.Eventually(t, func() bool {
+				r := c.chat(t, body(model, "Hi.", nil))
+				if r.Status != 200 {
+					return false
+				}
+				cost = charged(t, r)
+				return c.entry(t, r).Text("price_version") == want
+			})
+			return cost
+		}
+		a.send(t, "POST", "providers", storedProvider(up)).Want(t, 200, "")
+		plain := expect("stored-small")
+		p := a.send(t, "PATCH", "pricing", map[string]any{"markup_percent": 100}).Want(t, 200, "")
+		if p.At("markup_percent") != 100.0 || p.Text("markup_source") != "database" {
+			t.Errorf("got %s", p.Body)
+		}
+		if got := expect("stored-small"); got != 2*plain {
+			t.Errorf("with a markup of 100%%: got %s, want %s", got, 2*plain)
+		}
+		for _, bad := range []any{-1, 1000.5, "much", []int{1}} {
+			if r := a.send(t, "PATCH", "pricing", map[string]any{"markup_percent": bad}).Want(t, 400, ""); r.Text("error.param") != "markup_percent" {
+				t.Errorf("%v: got %s", bad, r.Body)
+			}
+		}
+		a.send(t, "PATCH", "pricing", map[string]any{"markup": 1}).Want(t, 400, "unknown_parameter")
+
+		listed := storedProvider(up) // with the prices of the table
+		listed["name"], listed["catalog"] = "listed", "openai"
+		listed["models"] = []any{map[string]any{"id": "gpt-4o"}}
+		a.send(t, "POST", "providers", listed).Want(t, 200, "")
+		before := version()
+		versions[before] = false
+		old := expect("gpt-4o")
+		table := []byte(`{"as_of":"` + time.Now().UTC().Format(time.DateOnly) + `","models":[{"provider":"openai","id":"gpt-4o","kind":"chat","usd":{"input_per_million":"25","output_per_million":"100"}}]}`)
+		m := app.NewDefinitions(&app.Store{DB: first.DB, Ring: first.Ring}, cfg)
+		if _, err := m.CheckTable(t.Context(), table, minisign.NewSigner(2).Sign(table)); err == nil {
+			t.Error("a table with the signature of another key was accepted")
+		}
+		update, err := m.CheckTable(t.Context(), table, signer.Sign(table))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if version() != before {
+			t.Error("checking a table changed the prices")
+		}
+		if err := m.ApplyTable(t.Context(), audit.Operator, update); err != nil {
+			t.Fatal(err)
+		}
+		first.Eventually(t, func() bool { return version() != before })
+		if got := expect("gpt-4o"); got != 10*old {
+			t.Errorf("with ten times the price: got %s, want %s", got, 10*old)
+		}
+		a.send(t, "PATCH", "pricing", map[string]any{"markup_percent": nil}).Want(t, 200, "")
+		if got := expect("gpt-4o"); got != 5*old {
+			t.Errorf("without the markup: got %s, want %s", got, 5*old)
+		}
+	})
+}
+
+func TestConfiguredMarkupIsReadOnly(t *testing.T) {
+	t.Parallel()
+	cfg := harness.Config(t, "sqlite")
+	cfg.MarkupPercent = "5"
+	s := harness.Start(t, cfg, harness.NewClock())
+	a := newAdmin(t, s)
+	a.send(t, "PATCH", "pricing", map[string]any{"markup_percent": 7}).Want(t, 409, "invalid_state")
+	if p := a.send(t, "GET", "pricing", nil).Want(t, 200, ""); p.At("markup_percent") != 5.0 || p.Text("markup_source") != "configuration" {
+		t.Errorf("got %s", p.Body)
+	}
 }

@@ -21,6 +21,7 @@ func TestProviderAddedInTheDashboardServesOnAnotherNode(t *testing.T) {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			up := upstreams.NewOpenAI(t, providerKey)
+			up.Models = []string{"brand-new", "mine"}
 			cfg, clock := harness.Config(t, engine), harness.NewClock()
 			s := harness.Start(t, cfg, clock)
 			other := s // with SQLite there is one node
@@ -64,6 +65,11 @@ func TestProviderAddedInTheDashboardServesOnAnotherNode(t *testing.T) {
 			b.follow(t, b.post(t, path+"/edit", form)).shows(t, "Provider saved.", "mine-too")
 			s.Eventually(t, func() bool { return call() == http.StatusOK }) // it kept its key
 
+			b.get(t, path).shows(t, path+"/models")
+			b.get(t, path+"/models").shows(t, "brand-new", ">new<").hides(t, providerKey)
+			b.get(t, "/dashboard/server").shows(t, "Markup</dt><dd>0%")
+			b.follow(t, b.post(t, "/dashboard/server/pricing", url.Values{"markup_percent": {"12.5"}})).shows(t, "Markup saved.", "Markup</dt><dd>12.5%", "pricing.created")
+			b.post(t, "/dashboard/server/pricing", url.Values{"markup_percent": {"2000"}}).rejects(t, 400, "out of range")
 			b.follow(t, b.post(t, "/dashboard/server/routes", url.Values{"name": {"fast"}, "models": {"mine\nmine-too"}})).shows(t, "Route added.", "route/fast", "provider.created", "The owner")
 			b.follow(t, b.post(t, "/dashboard/server/routes/fast/delete", url.Values{})).shows(t, "Route deleted.")
 			b.follow(t, b.post(t, path+"/delete", url.Values{})).shows(t, "Provider deleted.")

@@ -20,7 +20,7 @@ var layers = []layer{
 	{"settings", list("config")},
 	{"upper ground", list("nodes visibility openai web docsite")},
 	{"middle ground", list("db safehttp jsonbody keyring addrlimit connlimit")},
-	{"lower ground", list("ids fault credits fsync audio clientip safeschema watch")},
+	{"lower ground", list("ids fault credits fsync audio clientip safeschema watch minisign")},
 	{"public", list("webhook docs")},
 }
 
