@@ -53,7 +53,7 @@ TURNPIKE_API_KEY, and see the runs of the key's workspace and environment.`,
 that it waits for, its result and its cost.`,
 			Example: `  turnpike runs show run_01h455vb4pex5vsknk084sn02q
   turnpike runs show run_01h455vb4pex5vsknk084sn02q --json`,
-		}), e.runsWatch(), e.runsDecide(agents.Approve), e.runsDecide(agents.Deny), runs.cancel(e, &cobra.Command{
+		}), e.runsWatch(), e.runsDecide(agents.Approve), e.runsDecide(agents.Deny), e.runsDecide(agents.Edit), e.runsDecide(agents.Respond), runs.cancel(e, &cobra.Command{
 			Short: "Cancel a run",
 			Long: `Cancels a run that has not ended. A run that is working has the status cancelling
 until its current step has stopped. A run that is waiting ends immediately. Its

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
 
 	"turnpike/internal/agents"
@@ -24,6 +26,32 @@ and its model receives the reason. The approval ID is optional if only one is
 pending.`,
 		`  turnpike runs deny run_01h455vb4pex5vsknk084sn02q --reason "not on a Friday"
   turnpike runs deny run_01h455vb4pex5vsknk084sn02q appr_01h455vb4pex5vsknk084sn02q --yes`},
+	agents.Edit: {"Approve a tool call with other arguments",
+		`Approves a tool call that a run waits for, with other arguments than the model's. They
+must be valid for the tool. The run's log has both versions. The approval ID is
+optional if only one is pending.`,
+		`  turnpike runs edit run_01h455vb4pex5vsknk084sn02q --arguments '{"amount": 10}'
+  turnpike runs edit run_01h455vb4pex5vsknk084sn02q --arguments @arguments.json --yes`},
+	agents.Respond: {"Answer a tool call of a run yourself",
+		`Answers a tool call that a run waits for. The call is never made, and the model receives
+your answer as its output. The approval ID is optional if only one is pending.`,
+		`  turnpike runs respond run_01h455vb4pex5vsknk084sn02q --response "The customer has no open orders."
+  turnpike runs respond run_01h455vb4pex5vsknk084sn02q --response @answer.txt --yes`},
+}
+
+// answerFlags are the flags with which a decision replaces the arguments or the output of a call.
+var answerFlags = map[agents.Verdict]struct{ name, help string }{
+	agents.Edit:    {"arguments", "JSON object with the arguments, or @FILE; @- reads standard input (required)"},
+	agents.Respond: {"response", "output for the model, or @FILE; @- reads standard input (required)"},
+}
+
+// readAnswer returns the value of a flag, or the content of the file that it names.
+func (e *env) readAnswer(value string) (string, error) {
+	path, isFile := strings.CutPrefix(value, "@")
+	if !isFile {
+		return value, nil
+	}
+	return e.readInput(path)
 }
 
 func (e *env) runsDecide(decision agents.Verdict) *cobra.Command {
@@ -42,6 +70,11 @@ pass the approval ID and --yes to decide without seeing it.`,
 	}
 	reason := cmd.Flags().String("reason", "", "why; it is recorded, and sent to the model if you deny")
 	yes := cmd.Flags().Bool("yes", false, "don't ask for confirmation")
+	answer := new(string)
+	flag, answers := answerFlags[decision]
+	if answers {
+		answer = cmd.Flags().String(flag.name, "", flag.help)
+	}
 	return runs.withObject(e, cmd, func(ctx context.Context, c *apiClient, path string, args []string) error {
 		id := ""
 		if len(args) > 1 {
@@ -49,12 +82,29 @@ pass the approval ID and --yes to decide without seeing it.`,
 				return wrongUsage(cmd, fmt.Errorf("%q is not the ID of an approval, which looks like appr_01h455vb4pex5vsknk084sn02q", id))
 			}
 		}
+		d := agents.Decision{Decision: decision, Reason: *reason}
+		if answers {
+			text, err := e.readAnswer(*answer)
+			if err != nil {
+				return err
+			}
+			switch {
+			case strings.TrimSpace(text) == "":
+				return wrongUsage(cmd, fmt.Errorf("missing %s: pass --%[1]s", flag.name))
+			case decision == agents.Respond:
+				d.Response = text
+			case !jsontext.Value(text).IsValid() || jsontext.Value(text).Kind() != jsontext.KindBeginObject:
+				return wrongUsage(cmd, errors.New("--arguments must be a JSON object"))
+			default:
+				d.Arguments = jsontext.Value(text)
+			}
+		}
 		_, r, err := c.fetch(ctx, http.MethodGet, path, nil)
 		if lacksScope(err) {
-			if id == "" || !*yes {
+			if id == "" || !*yes || decision == agents.Edit { // an edit replaces arguments that must be known
 				return fmt.Errorf("cannot show the call: %w; to decide without seeing it, pass the approval ID and --yes", err)
 			}
-			return e.decide(ctx, c, path+"/approvals/"+id, agents.Decision{Decision: decision, Reason: *reason})
+			return e.decide(ctx, c, path+"/approvals/"+id, d)
 		}
 		if err != nil {
 			return err
@@ -73,7 +123,8 @@ pass the approval ID and --yes to decide without seeing it.`,
 		if isTerminal(e.in) && !*yes && !e.confirmed(ctx, string(decision)+" this call? [y/N] ") {
 			return errors.New("nothing was decided")
 		}
-		return e.decide(ctx, c, path+"/approvals/"+a.str("id"), agents.Decision{Decision: decision, Reason: *reason, Hash: a.str("arguments_hash")})
+		d.Hash = a.str("arguments_hash")
+		return e.decide(ctx, c, path+"/approvals/"+a.str("id"), d)
 	})
 }
 
@@ -108,8 +159,13 @@ func (e *env) decide(ctx context.Context, c *apiClient, path string, d agents.De
 		return err
 	}
 	color, word := green, "Approved"
-	if d.Decision == agents.Deny {
+	switch d.Decision {
+	case agents.Deny:
 		color, word = red, "Denied"
+	case agents.Edit:
+		word = "Edited and approved"
+	case agents.Respond:
+		word = "Answered"
 	}
 	return e.report(raw, "%s the call; %s is %s. To watch it: turnpike runs watch %s\n",
 		e.paint(color, word), r.str("id"), e.status(r.str("status")), r.str("id"))
