@@ -39,8 +39,9 @@ func (p *Principal) checkModels(allowed catalog.Allowed) error {
 	return nil
 }
 
-// checkTokenModels is checkModels for a token, which inherits a list that it omits.
-func (p *Principal) checkTokenModels(allowed catalog.Allowed) error {
+// CheckTokenModels returns an error if the lists of a scoped token allow more than the principal may use. A token
+// inherits a list that it omits.
+func (p *Principal) CheckTokenModels(allowed catalog.Allowed) error {
 	for _, limit := range p.ModelLimits {
 		inherited := allowed
 		if inherited.Models == nil {

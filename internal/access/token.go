@@ -71,7 +71,7 @@ func (m *Tokens) Mint(ctx context.Context, tx *db.Tx, parent *Principal, t *Toke
 	if lifetime < time.Second || lifetime > MaxTokenLifetime {
 		return "", fault.Invalid("expires_in", "expires_in must be from 1 to %d seconds.", MaxTokenLifetime/time.Second)
 	}
-	if err := cmp.Or(t.Allowed.Check(), parent.checkTokenModels(t.Allowed)); err != nil {
+	if err := cmp.Or(t.Allowed.Check(), parent.CheckTokenModels(t.Allowed)); err != nil {
 		return "", err
 	}
 	canonical, err := canonicalMetadata(t.Metadata)

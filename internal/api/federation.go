@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"mime"
@@ -12,6 +13,7 @@ import (
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
+	"turnpike/internal/catalog"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/federation"
@@ -60,10 +62,20 @@ type createFederationRuleRequest struct {
 func createFederationRule(ctx context.Context, c *Call, tx *db.Tx, in createFederationRuleRequest) (any, error) {
 	r := &federation.Rule{Tenant: c.Principal.Tenant, Name: in.Name, Issuer: in.Issuer, Audience: in.Audience, Subject: in.Subject, KeyID: in.KeyID,
 		Scopes: in.Scopes, Grants: in.Grants, MetadataClaims: in.MetadataClaims}
-	if err := setExpiresIn(r, in.ExpiresIn); err != nil {
+	if err := cmp.Or(setExpiresIn(r, in.ExpiresIn), c.checkGrantedModels(in.Grants)); err != nil {
 		return nil, err
 	}
 	return show(r, c.s.Federation.Create(ctx, tx, c.Caller(), r), newFederationRuleObject)
+}
+
+// checkGrantedModels checks that the models in grants exist.
+func (c *Call) checkGrantedModels(grants []federation.Grant) error {
+	for _, g := range grants {
+		if err := c.s.Gateway.CheckAllowed(catalog.Allowed{Models: g.AllowedModels}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // setExpiresIn sets the lifetime of a rule's tokens; nil means the default.
@@ -121,6 +133,9 @@ func updateFederationRule(ctx context.Context, c *Call, tx *db.Tx, in updateFede
 	set(&r.KeyID, in.KeyID)
 	set(&r.Scopes, in.Scopes)
 	set(&r.Grants, in.Grants)
+	if err := c.checkGrantedModels(in.Grants.Value); err != nil {
+		return nil, err
+	}
 	set(&r.MetadataClaims, in.MetadataClaims)
 	if in.ExpiresIn.Set {
 		if err := setExpiresIn(r, in.ExpiresIn.Pointer()); err != nil {

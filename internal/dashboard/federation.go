@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"turnpike/internal/access"
+	"turnpike/internal/catalog"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/federation"
@@ -79,11 +80,21 @@ func (req *request) readRule(r *federation.Rule) (err error) {
 	if r.ExpiresIn = 0; seconds != nil {
 		r.ExpiresIn = *seconds
 	}
-	r.Grants, err = parseGrants(req.form("grants"))
-	return err
+	if r.Grants, err = parseGrants(req.form("grants")); err != nil {
+		return err
+	}
+	for _, g := range r.Grants {
+		if err := req.s.Gateway.CheckAllowed(catalog.Allowed{Models: g.AllowedModels}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// showGrants returns grants as the form has them: claims, an arrow, and scopes or seconds.
+// modelPrefix is before a model in the form of a grant. No scope begins with it.
+const modelPrefix = "model:"
+
+// showGrants returns grants as the form has them: claims, an arrow, and scopes, models or seconds.
 func showGrants(list []federation.Grant) string {
 	lines := make([]string, len(list))
 	for i, g := range list {
@@ -92,6 +103,9 @@ func showGrants(list []federation.Grant) string {
 			claims = append(claims, name+"="+g.Claims[name])
 		}
 		gives := slices.Clone(g.Scopes)
+		for _, pattern := range g.AllowedModels {
+			gives = append(gives, modelPrefix+pattern)
+		}
 		if g.ExpiresIn != nil {
 			gives = append(gives, fmt.Sprintf("%ds", *g.ExpiresIn))
 		}
@@ -121,6 +135,10 @@ func parseGrants(text string) ([]federation.Grant, error) {
 		for _, word := range words(gives) {
 			if seconds, err := strconv.ParseInt(strings.TrimSuffix(word, "s"), 10, 64); err == nil && strings.HasSuffix(word, "s") {
 				g.ExpiresIn = &seconds
+				continue
+			}
+			if pattern, isModel := strings.CutPrefix(word, modelPrefix); isModel {
+				g.AllowedModels = append(g.AllowedModels, pattern)
 				continue
 			}
 			g.Scopes = append(g.Scopes, word)

@@ -19,6 +19,7 @@ import (
 	"turnpike/internal/access"
 	"turnpike/internal/addrlimit"
 	"turnpike/internal/audit"
+	"turnpike/internal/catalog"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
@@ -93,7 +94,8 @@ func (s *Service) Exchange(ctx context.Context, x Exchange) (*access.Token, stri
 	if err != nil {
 		return nil, "", err
 	}
-	scopes, lifetime := r.grant(claims)
+	given := r.grant(claims)
+	scopes := given.scopes
 	if len(scopes) == 0 {
 		return nil, "", refused("The token has none of the claims that the rule %s gives scopes for.", r.ID)
 	}
@@ -102,9 +104,9 @@ func (s *Service) Exchange(ctx context.Context, x Exchange) (*access.Token, stri
 		if err != nil {
 			return nil, "", err
 		}
-		if _, given, err := access.ParseScopes(scopes); err != nil {
+		if _, possible, err := access.ParseScopes(scopes); err != nil {
 			return nil, "", err
-		} else if missing := requested.Without(given); missing != "" {
+		} else if missing := requested.Without(possible); missing != "" {
 			return nil, "", fault.Param(fault.InsufficientScope, "scope", "The rule doesn't give this token the scope %s.", missing)
 		}
 		scopes = x.Scopes
@@ -113,7 +115,7 @@ func (s *Service) Exchange(ctx context.Context, x Exchange) (*access.Token, stri
 	if err != nil {
 		return nil, "", err
 	}
-	t := &access.Token{Scopes: scopes, Metadata: metadata}
+	t := &access.Token{Scopes: scopes, Metadata: metadata, Allowed: catalog.Allowed{Models: given.models}}
 	var value string
 	err = s.DB.Write(ctx, func(tx *db.Tx) error {
 		parent, err := access.PrincipalOf(ctx, tx, r.KeyID, nil, s.Now())
@@ -127,7 +129,7 @@ func (s *Service) Exchange(ctx context.Context, x Exchange) (*access.Token, stri
 			return fault.New(fault.IPNotAllowed, "The key of the rule %s can't be used from this address.", r.ID)
 		}
 		t.Project = parent.Project
-		if value, err = s.Tokens.Mint(ctx, tx, parent, t, lifetime); err != nil {
+		if value, err = s.Tokens.Mint(ctx, tx, parent, t, given.lifetime); err != nil {
 			return err
 		}
 		now := s.Now()
@@ -291,9 +293,17 @@ func (s *Service) discover(ctx context.Context, url string) (*oidc.Provider, err
 	}
 }
 
-// grant returns the scopes and the lifetime that the rule gives to a token with these claims.
-func (r *Rule) grant(claims claimSet) (scopes []string, lifetime time.Duration) {
+// granted is what a rule gives to a token.
+type granted struct {
+	scopes   []string
+	models   catalog.Patterns // nil for all of the key
+	lifetime time.Duration
+}
+
+// grant returns what the rule gives to a token with these claims.
+func (r *Rule) grant(claims claimSet) granted {
 	scopes, seconds := slices.Clone(r.Scopes), r.ExpiresIn
+	var models catalog.Patterns
 	for _, g := range r.Grants {
 		applies := true
 		for name, pattern := range g.Claims {
@@ -307,11 +317,16 @@ func (r *Rule) grant(claims claimSet) (scopes []string, lifetime time.Duration) 
 				scopes = append(scopes, scope)
 			}
 		}
+		for _, pattern := range g.AllowedModels {
+			if !slices.Contains(models, pattern) {
+				models = append(models, pattern)
+			}
+		}
 		if g.ExpiresIn != nil {
 			seconds = min(seconds, *g.ExpiresIn)
 		}
 	}
-	return scopes, time.Duration(seconds) * time.Second
+	return granted{scopes, models, time.Duration(seconds) * time.Second}
 }
 
 // metadata returns the scoped token's metadata. Tokens with the same metadata see each other's jobs and

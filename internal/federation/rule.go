@@ -15,6 +15,7 @@ import (
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
+	"turnpike/internal/catalog"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
@@ -50,12 +51,15 @@ type Rule struct {
 	LastUsedAt     *time.Time
 }
 
-// Grant adds scopes to tokens with some claims, or shortens their lifetime.
+// Grant adds scopes to tokens with some claims, limits their models or shortens their lifetime.
 type Grant struct {
 	// Claims must all match. A * in a value stands for anything.
-	Claims    map[string]string `json:"claims"`
-	Scopes    []string          `json:"scopes"`
-	ExpiresIn *int64            `json:"expires_in"`
+	Claims map[string]string `json:"claims"`
+	Scopes []string          `json:"scopes"`
+	// AllowedModels are models that the token may use. It may use those of all grants that apply, or all models
+	// of the key if none of these grants has a list.
+	AllowedModels catalog.Patterns `json:"allowed_models"`
+	ExpiresIn     *int64           `json:"expires_in"`
 }
 
 const ruleColumns = "id, workspace_id, environment, project, name, issuer, audience, subject, key_id, scopes, grants, expires_in, metadata_claims, created_at, created_by, last_used_at"
@@ -239,6 +243,7 @@ func (r *Rule) checkGrants(parent *access.Principal) error {
 	if len(r.Grants) > maxGrants {
 		return fault.Invalid("grants", "grants can have at most %d entries.", maxGrants)
 	}
+	var models catalog.Patterns // of all grants, which may apply together
 	for i := range r.Grants {
 		g := &r.Grants[i]
 		if len(g.Claims) == 0 || len(g.Claims) > maxClaims {
@@ -254,9 +259,13 @@ func (r *Rule) checkGrants(parent *access.Principal) error {
 				return err
 			}
 		}
-		if len(g.Scopes) == 0 && g.ExpiresIn == nil {
-			return fault.Invalid("grants", "Each grant must have scopes or expires_in. Otherwise it has no effect.")
+		if len(g.Scopes) == 0 && g.ExpiresIn == nil && g.AllowedModels == nil {
+			return fault.Invalid("grants", "Each grant must have scopes, allowed_models or expires_in. Otherwise it has no effect.")
 		}
+		if g.AllowedModels != nil && len(g.AllowedModels) == 0 {
+			return fault.Invalid("grants", "allowed_models of a grant must have at least one entry. Omit it to allow all models of the key.")
+		}
+		models = append(models, g.AllowedModels...)
 		if len(g.Scopes) > 0 {
 			var err error
 			if g.Scopes, err = access.CheckTokenScopes(parent, "grants", g.Scopes); err != nil {
@@ -264,7 +273,10 @@ func (r *Rule) checkGrants(parent *access.Principal) error {
 			}
 		}
 	}
-	return nil
+	if err := models.Check("grants"); err != nil || models == nil {
+		return err
+	}
+	return parent.CheckTokenModels(catalog.Allowed{Models: models})
 }
 
 func (r *Rule) checkMetadata() error {
