@@ -14,7 +14,6 @@ import (
 	"turnpike/internal/api"
 	"turnpike/internal/app"
 	"turnpike/internal/audit"
-	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/visibility"
 )
@@ -22,8 +21,8 @@ import (
 var operator = access.Caller{Actor: audit.Operator}
 
 func newKeys(e *env) *cobra.Command {
-	cmd := &cobra.Command{Use: "keys", Short: "Create, list, rotate and revoke API keys", RunE: unknownCommand}
-	cmd.AddCommand(e.keysCreate(), e.keysList(), e.keysRotate(), e.keysRevoke())
+	cmd := &cobra.Command{Use: "keys", Short: "Create, list, change, rotate and revoke API keys", RunE: unknownCommand}
+	cmd.AddCommand(e.keysCreate(), e.keysList(), e.keysUpdate(), e.keysRotate(), e.keysRevoke())
 	return cmd
 }
 
@@ -48,6 +47,7 @@ func (e *env) keysCreate() *cobra.Command {
 	f.StringSliceVar(&ips, "allowed-ips", nil, "IP addresses or CIDR ranges that may use the key")
 	f.Int64Var(&rate, "rate-limit", 0, "requests per minute (default: the server's)")
 	f.DurationVar(&expires, "expires-in", 0, "lifetime, such as 720h (default: forever)")
+	controls := addKeyControls(cmd)
 	return e.withStore(cmd, openExisting, func(ctx context.Context, s *app.Store, _ []string) error {
 		if environment == "" {
 			return wrongUsage(cmd, errors.New("missing environment: pass --env live or --env test"))
@@ -57,12 +57,14 @@ func (e *env) keysCreate() *cobra.Command {
 			return err
 		}
 		k := &access.Key{Tenant: accounts.Tenant{Environment: parsed}, Name: name, Scopes: scopes}
-		if budget != "" {
-			amount, err := credits.Parse(budget)
-			if err != nil {
-				return fmt.Errorf("--budget: %w", err)
-			}
-			k.MonthlyBudget = &amount
+		if k.MonthlyBudget, err = parseBudget(budget); err != nil {
+			return err
+		}
+		if err := controls.load(ctx, e, s); err != nil {
+			return err
+		}
+		if err := controls.apply(e, k); err != nil {
+			return err
 		}
 		if k.AllowedIPs, err = access.ParseAllowedIPs(ips); err != nil {
 			return err

@@ -143,9 +143,12 @@ func serveApprovals(t *testing.T, approvals ...string) (server *httptest.Server,
 			_, _ = io.WriteString(w, waiting)
 			return
 		}
-		var in map[string]string
-		_ = json.NewDecoder(r.Body).Decode(&in)
-		in["path"] = r.URL.Path
+		var sent map[string]any
+		_ = json.NewDecoder(r.Body).Decode(&sent)
+		in := map[string]string{"path": r.URL.Path}
+		for name, value := range sent {
+			in[name] = fmt.Sprint(value)
+		}
 		decisions <- in
 		_, _ = io.WriteString(w, runJSON("queued", ""))
 	}))
@@ -171,6 +174,30 @@ func TestDecisionIncludesTheHashOfTheShownArguments(t *testing.T) {
 	code, _, errOut = runsCommand(server, "approve", testRun, otherApproval)
 	if code != 1 || !strings.Contains(errOut, "has no pending approval") {
 		t.Errorf("exit %d, %s", code, errOut)
+	}
+}
+
+func TestCallsAreEditedAndAnswered(t *testing.T) {
+	t.Parallel()
+	server, decisions := serveApprovals(t, testApproval)
+	code, out, errOut := runsCommand(server, "edit", testRun, "--arguments", `{"amount": 7}`)
+	if code != 0 || !strings.Contains(out, "Edited and approved") {
+		t.Fatalf("exit %d\n%s%s", code, out, errOut)
+	}
+	if d := <-decisions; d["decision"] != "edit" || d["arguments_hash"] != "hash0" || d["arguments"] != "map[amount:7]" {
+		t.Errorf("got decision %v", d)
+	}
+	code, out, errOut = runsCommand(server, "respond", testRun, "--response", "not today")
+	if code != 0 || !strings.Contains(out, "Answered") {
+		t.Fatalf("exit %d\n%s%s", code, out, errOut)
+	}
+	if d := <-decisions; d["decision"] != "respond" || d["response"] != "not today" {
+		t.Errorf("got decision %v", d)
+	}
+	for _, args := range [][]string{{"edit", testRun}, {"respond", testRun}, {"edit", testRun, "--arguments", "[1]"}, {"edit", testRun, "--arguments", "{"}} {
+		if code, _, errOut := runsCommand(server, args...); code == 0 {
+			t.Errorf("%v: accepted: %s", args, errOut)
+		}
 	}
 }
 
@@ -203,9 +230,12 @@ func TestKeyWithoutReadScopeDecidesOnlyWithIDAndYes(t *testing.T) {
 			_, _ = io.WriteString(w, `{"error":{"code":"insufficient_scope","message":"this needs the scope agents.runs:read"}}`)
 			return
 		}
-		var in map[string]string
-		_ = json.NewDecoder(r.Body).Decode(&in)
-		in["path"] = r.URL.Path
+		var sent map[string]any
+		_ = json.NewDecoder(r.Body).Decode(&sent)
+		in := map[string]string{"path": r.URL.Path}
+		for name, value := range sent {
+			in[name] = fmt.Sprint(value)
+		}
 		decisions <- in
 		_, _ = io.WriteString(w, runJSON("queued", ""))
 	}))

@@ -14,7 +14,7 @@ type Source string
 const (
 	FromConfiguration Source = "configuration" // the file or the environment, which only their own editor changes
 	FromDatabase      Source = "database"
-	FromDefault       Source = "default" // nobody has set it
+	FromDefault       Source = "default" // no one has set it
 	FromBinary        Source = "built_in"
 )
 

@@ -289,7 +289,7 @@ func TestChargesRecordTheVersionOfStoredPrices(t *testing.T) {
 			t.Errorf("with a markup of 100%%: got %s, want %s", got, 2*plain)
 		}
 		for _, bad := range []any{-1, 1000.5, "much", []int{1}} {
-			if r := a.send(t, "PATCH", "pricing", map[string]any{"markup_percent": bad}).Want(t, 400, ""); r.Text("error.param") != "markup_percent" {
+			if r := a.send(t, "PATCH", "pricing", map[string]any{"markup_percent": bad}).Want(t, 400, "invalid_parameter"); r.Text("error.param") != "markup_percent" {
 				t.Errorf("%v: got %s", bad, r.Body)
 			}
 		}

@@ -1,0 +1,200 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/api"
+	"turnpike/internal/app"
+	"turnpike/internal/catalog"
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/gateway"
+)
+
+// keyControls are the flags for what a key may use and who hears about it.
+type keyControls struct {
+	cmd             *cobra.Command
+	models          []string
+	providers       []string
+	limits          string
+	raise           string
+	raiseFor        time.Duration
+	alertThresholds []int64
+	alertEmail      string
+	gateway         *gateway.Gateway // knows the models; nil if no flag names one
+}
+
+func addKeyControls(cmd *cobra.Command) *keyControls {
+	k := &keyControls{cmd: cmd}
+	f := cmd.Flags()
+	f.StringSliceVar(&k.models, "allowed-models", nil, "models that the key may use: names, claude-* or route/NAME; empty for all")
+	f.StringSliceVar(&k.providers, "allowed-providers", nil, "providers that may serve it; empty for all")
+	f.StringVar(&k.limits, "limits", "", "limits as a JSON array as in the API, or @FILE; [] removes them")
+	f.StringVar(&k.raise, "temporary-raise", "", "budget in credits instead of the monthly one for a while; 0 ends it")
+	f.DurationVar(&k.raiseFor, "raise-for", 0, "how long the temporary raise lasts, such as 48h")
+	f.Int64SliceVar(&k.alertThresholds, "alert-thresholds", nil, "percentages of the budget that alert people; empty for the workspace's")
+	f.StringVar(&k.alertEmail, "alert-email", "", "address that also gets the alerts; empty for none")
+	return k
+}
+
+// load reads the models and providers if a flag names some.
+func (c *keyControls) load(ctx context.Context, e *env, s *app.Store) (err error) {
+	changed := c.cmd.Flags().Changed
+	if changed("limits") || changed("allowed-models") || changed("allowed-providers") {
+		c.gateway, err = app.LoadGateway(ctx, s, e.loaded.Config)
+	}
+	return err
+}
+
+// apply sets the fields whose flags were given, after load. Models and providers must exist.
+func (c *keyControls) apply(e *env, k *access.Key) error {
+	changed := c.cmd.Flags().Changed
+	var named catalog.Allowed
+	if changed("allowed-models") {
+		k.Allowed.Models = emptyIsNil(c.models)
+		named.Models = k.Allowed.Models
+	}
+	if changed("allowed-providers") {
+		k.Allowed.Providers = emptyIsNil(c.providers)
+		named.Providers = k.Allowed.Providers
+	}
+	limitsBefore := k.Limits
+	if changed("limits") {
+		text, err := e.readAnswer(c.limits)
+		if err != nil {
+			return err
+		}
+		var limits []accounts.Limit
+		if err := json.Unmarshal([]byte(text), &limits); err != nil {
+			return fmt.Errorf(`--limits: not a JSON array such as [{"budget": 100, "window": "day"}]: %w`, err)
+		}
+		k.Limits = limits
+	}
+	if err := c.applyRaise(k); err != nil {
+		return err
+	}
+	if changed("alert-thresholds") {
+		k.AlertThresholds = nil
+		if len(c.alertThresholds) > 0 {
+			k.AlertThresholds = c.alertThresholds
+		}
+	}
+	if changed("alert-email") {
+		k.AlertEmail = c.alertEmail
+	}
+	if c.gateway == nil {
+		return nil
+	}
+	if err := cmp.Or(named.Check(), c.gateway.CheckAllowed(named)); err != nil {
+		return err
+	}
+	return c.gateway.CheckLimits(limitsBefore, k.Limits)
+}
+
+func emptyIsNil(list []string) []string {
+	if len(list) == 0 {
+		return nil
+	}
+	return list
+}
+
+func (c *keyControls) applyRaise(k *access.Key) error {
+	changed := c.cmd.Flags().Changed
+	switch {
+	case !changed("temporary-raise") && !changed("raise-for"):
+		return nil
+	case c.raise == "0" && !changed("raise-for"):
+		k.Raise = nil
+		return nil
+	case c.raise == "" || c.raiseFor <= 0:
+		return wrongUsage(c.cmd, errors.New("pass --temporary-raise CREDITS together with --raise-for DURATION"))
+	}
+	budget, err := credits.Parse(c.raise)
+	if err != nil {
+		return fmt.Errorf("--temporary-raise: %w", err)
+	}
+	k.Raise = &accounts.Raise{Budget: budget, Until: time.Now().Add(c.raiseFor)}
+	return nil
+}
+
+func (e *env) keysUpdate() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "update KEY_ID",
+		Short: "Change the name, budget and limits of a key",
+		Long:  "Changes what is given, and keeps the rest. Running servers apply it immediately.",
+		Example: `  turnpike keys update key_01h455vb4pex5vsknk084sn02q --allowed-models 'claude-*,route/fast'
+  turnpike keys update key_01h455vb4pex5vsknk084sn02q --limits '[{"models": ["gpt-*"], "budget": 100, "window": "day"}]'
+  turnpike keys update key_01h455vb4pex5vsknk084sn02q --temporary-raise 2000 --raise-for 48h`,
+		Args: cobra.ExactArgs(1),
+	}
+	f := cmd.Flags()
+	name := f.String("name", "", "name of the key")
+	scopes := f.StringSlice("scopes", nil, "scopes, comma-separated")
+	budget := f.String("budget", "", "monthly budget in credits; empty for none")
+	rate := f.Int64("rate-limit", 0, "requests per minute; 0 for the server's")
+	controls := addKeyControls(cmd)
+	return e.withStore(cmd, openExisting, func(ctx context.Context, s *app.Store, args []string) error {
+		if err := controls.load(ctx, e, s); err != nil {
+			return err
+		}
+		keys := access.NewKeys(s.Ring, time.Now)
+		var after access.Key
+		err := s.DB.Write(ctx, func(tx *db.Tx) error {
+			before, err := keys.FindLocked(ctx, tx, args[0])
+			if err != nil {
+				return err
+			}
+			after = *before
+			if f.Changed("name") {
+				after.Name = *name
+			}
+			if f.Changed("scopes") {
+				after.Scopes = *scopes
+			}
+			if f.Changed("budget") {
+				if after.MonthlyBudget, err = parseBudget(*budget); err != nil {
+					return err
+				}
+			}
+			if f.Changed("rate-limit") {
+				after.RateLimit = nil
+				if *rate != 0 {
+					after.RateLimit = rate
+				}
+			}
+			if err := controls.apply(e, &after); err != nil {
+				return err
+			}
+			return keys.Update(ctx, tx, operator, before, &after)
+		})
+		if err != nil {
+			return err
+		}
+		shown, err := api.KeyObjects(ctx, s.DB, time.Now(), &after)
+		if err != nil {
+			return err
+		}
+		return e.report(shown[0], "Changed %s (%s).\n", after.ID, after.Hint())
+	})
+}
+
+// parseBudget reads a number of credits. Empty is none.
+func parseBudget(text string) (*credits.Micro, error) {
+	if text == "" {
+		return nil, nil
+	}
+	amount, err := credits.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("--budget: %w", err)
+	}
+	return &amount, nil
+}
