@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,7 +29,7 @@ type keyControls struct {
 	limits          string
 	raise           string
 	raiseFor        time.Duration
-	alertThresholds []int64
+	alertThresholds []string
 	alertEmail      string
 	gateway         *gateway.Gateway // knows the models; nil if no flag names one
 }
@@ -41,7 +42,7 @@ func addKeyControls(cmd *cobra.Command) *keyControls {
 	f.StringVar(&k.limits, "limits", "", "limits as a JSON array as in the API, or @FILE; [] removes them")
 	f.StringVar(&k.raise, "temporary-raise", "", "budget in credits instead of the monthly one for a while; 0 ends it")
 	f.DurationVar(&k.raiseFor, "raise-for", 0, "how long the temporary raise lasts, such as 48h")
-	f.Int64SliceVar(&k.alertThresholds, "alert-thresholds", nil, "percentages of the budget that alert people; empty for the workspace's")
+	f.StringSliceVar(&k.alertThresholds, "alert-thresholds", nil, "percentages of the budget that alert people; empty for the workspace's")
 	f.StringVar(&k.alertEmail, "alert-email", "", "address that also gets the alerts; empty for none")
 	return k
 }
@@ -84,8 +85,12 @@ func (c *keyControls) apply(e *env, k *access.Key) error {
 	}
 	if changed("alert-thresholds") {
 		k.AlertThresholds = nil
-		if len(c.alertThresholds) > 0 {
-			k.AlertThresholds = c.alertThresholds
+		for _, text := range c.alertThresholds {
+			percent, err := strconv.ParseInt(text, 10, 64)
+			if err != nil {
+				return fmt.Errorf("--alert-thresholds: %q is not a whole number", text)
+			}
+			k.AlertThresholds = append(k.AlertThresholds, percent)
 		}
 	}
 	if changed("alert-email") {
