@@ -58,7 +58,7 @@ type Grant struct {
 	Scopes []string          `json:"scopes"`
 	// AllowedModels are models that the token may use. It may use those of all grants that apply, or all models
 	// of the key if none of these grants has a list.
-	AllowedModels catalog.Patterns `json:"allowed_models"`
+	AllowedModels catalog.Patterns `json:"allowed_models,omitzero"`
 	ExpiresIn     *int64           `json:"expires_in"`
 }
 

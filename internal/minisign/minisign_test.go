@@ -8,7 +8,7 @@ import (
 	"turnpike/internal/minisign"
 )
 
-// Made with minisign for a file with the content "test".
+// Signatures that minisign made of a file with the content "test".
 const (
 	publicKey = "RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3"
 	plain     = "untrusted comment: signature from minisign secret key\n" +
