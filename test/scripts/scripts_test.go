@@ -65,6 +65,7 @@ func run(t *testing.T, postgres bool, engine func(env *testscript.Env) error) {
 			"hook":    hook,
 			"hooked":  hooked,
 			"http":    call,
+			"publish": publish,
 		},
 		Condition: func(cond string) (bool, error) {
 			if cond != "postgres" {
