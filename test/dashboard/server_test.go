@@ -35,7 +35,7 @@ func TestProviderAddedInTheDashboardServesOnAnotherNode(t *testing.T) {
 					Body: map[string]any{"model": "mine", "messages": []any{map[string]any{"role": "user", "content": "Hi."}}}}).Status
 			}
 			b := member(t, s, w, accounts.Owner)
-			b.get(t, "/dashboard/server").is(t, http.StatusNotFound) // an owner is no operator
+			b.get(t, "/dashboard/server").is(t, http.StatusNotFound) // owners aren't operators
 			b.get(t, "/dashboard/account").hides(t, `href="/dashboard/server"`)
 			s.GrantOperator(t, b.person.ID)
 			b.get(t, "/dashboard/account").shows(t, `href="/dashboard/server"`)
@@ -50,6 +50,7 @@ func TestProviderAddedInTheDashboardServesOnAnotherNode(t *testing.T) {
 			}
 			form.Set("api_key_secret", providerKey)
 			page := b.follow(t, b.post(t, "/dashboard/server/providers/new", form)).shows(t, "Provider added.", "…e6a1").hides(t, providerKey)
+			// Nodes read the definitions only after a signal and never poll them, so this waits for the signal.
 			s.Eventually(t, func() bool { return call() == http.StatusOK })
 
 			path := "/dashboard/server/providers/mine-" + engine

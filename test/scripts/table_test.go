@@ -32,4 +32,3 @@ func publish(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("TABLE", server.URL)
 	ts.Setenv("TURNPIKE_CATALOG_PUBLIC_KEY", signer.PublicKey())
 }
-
