@@ -20,6 +20,7 @@ const (
 	deviceCookie  = "turnpike-device" // someone has signed in with this browser
 	formCookie    = "turnpike-form"   // a form whose sender has to confirm first
 	lastCookie    = "turnpike-last"   // workspace and environment
+	themeCookie   = "turnpike-theme"  // light or dark
 )
 
 func (req *request) cookieName(name string) string {

@@ -1,40 +1,122 @@
 package dashboard
 
-import "turnpike/internal/access"
+import (
+	"strconv"
+	"time"
+
+	"turnpike/internal/access"
+)
+
+type menuGroup struct {
+	Name  string // empty for the first
+	Items []menuItem
+}
 
 type menuItem struct {
 	Name  string
 	Path  string // also the section of its pages
+	Icon  string
+	Count string // of what waits for a decision, or empty
 	scope access.Scope
 }
 
-var menu = []menuItem{
-	{"Home", "", ""},
-	{"API keys", "keys", access.KeysRead},
-	{"Projects", "projects", access.ProjectsRead},
-	{"Routes", "routes", access.RoutesRead},
-	{"Usage", "usage", access.UsageRead},
-	{"Requests", "requests", access.AuditRead},
-	{"Webhooks", "webhooks", access.WebhooksRead},
-	{"Deliveries", "deliveries", access.WebhooksRead},
-	{"Jobs", "jobs", access.ImagesRead},
-	{"Agent runs", "runs", access.AgentRunsRead},
-	{"Tool servers", "tools", access.ToolServersRead},
-	{"Approvals", "approvals", access.ToolServersRead},
-	{"Billing", "billing", access.BillingRead},
-	{"Security", "security", access.AuditRead},
-	{"Admin log", "log", access.AuditRead},
-	{"Team", "team", ""},
-	{"Settings", "settings", ""},
+var menu = []menuGroup{
+	{"", []menuItem{
+		{Name: "Home", Path: "", Icon: "house"},
+	}},
+	{"Build", []menuItem{
+		{Name: "API keys", Path: "keys", Icon: "key-round", scope: access.KeysRead},
+		{Name: "Projects", Path: "projects", Icon: "folder", scope: access.ProjectsRead},
+		{Name: "Routes", Path: "routes", Icon: "route", scope: access.RoutesRead},
+		{Name: "Tool servers", Path: "tools", Icon: "plug", scope: access.ToolServersRead},
+	}},
+	{"Monitor", []menuItem{
+		{Name: "Usage", Path: "usage", Icon: "chart-column", scope: access.UsageRead},
+		{Name: "Requests", Path: "requests", Icon: "list", scope: access.AuditRead},
+		{Name: "Jobs", Path: "jobs", Icon: "image", scope: access.ImagesRead},
+		{Name: "Agent runs", Path: "runs", Icon: "bot", scope: access.AgentRunsRead},
+		{Name: "Approvals", Path: "approvals", Icon: "hand", scope: access.ToolServersRead},
+	}},
+	{"Deliver", []menuItem{
+		{Name: "Webhooks", Path: "webhooks", Icon: "webhook", scope: access.WebhooksRead},
+		{Name: "Deliveries", Path: "deliveries", Icon: "send", scope: access.WebhooksRead},
+	}},
+	{"Manage", []menuItem{
+		{Name: "Billing", Path: "billing", Icon: "credit-card", scope: access.BillingRead},
+		{Name: "Team", Path: "team", Icon: "users"},
+		{Name: "Security", Path: "security", Icon: "shield", scope: access.AuditRead},
+		{Name: "Admin log", Path: "log", Icon: "scroll-text", scope: access.AuditRead},
+		{Name: "Settings", Path: "settings", Icon: "settings"},
+	}},
 }
 
-// Menu returns the entries that the person may open.
-func (s *shell) Menu() []menuItem {
-	var out []menuItem
-	for _, m := range menu {
-		if m.scope == "" || s.May(m.scope) {
-			out = append(out, m)
+// Menu returns the entries that the person may open, with what waits for a decision.
+func (s *shell) Menu() ([]menuGroup, error) {
+	var out []menuGroup
+	for _, g := range menu {
+		shown := menuGroup{Name: g.Name}
+		for _, m := range g.Items {
+			if m.scope != "" && !s.May(m.scope) {
+				continue
+			}
+			waiting, err := s.req.waiting(m.Path)
+			if err != nil {
+				return nil, err
+			}
+			m.Count = waiting
+			shown.Items = append(shown.Items, m)
+		}
+		if len(shown.Items) > 0 {
+			out = append(out, shown)
 		}
 	}
-	return out
+	return out, nil
+}
+
+// maxMenuCount is the highest number that the menu shows.
+const maxMenuCount = 9
+
+// waiting returns how many decisions the pages of a section wait for.
+func (req *request) waiting(section string) (string, error) {
+	n := 0
+	switch section {
+	case "runs":
+		runs, err := req.awaitingApproval(maxMenuCount + 1)
+		if err != nil {
+			return "", err
+		}
+		n = len(runs.Rows)
+	case "approvals":
+		calls, err := req.pendingToolCalls(maxMenuCount + 1)
+		if err != nil {
+			return "", err
+		}
+		n = len(calls)
+	}
+	switch {
+	case n == 0:
+		return "", nil
+	case n > maxMenuCount:
+		return strconv.Itoa(maxMenuCount) + "+", nil
+	}
+	return strconv.Itoa(n), nil
+}
+
+// Theme returns light or dark if the person has chosen one in this browser, or an empty
+// string to follow the system.
+func (s *shell) Theme() string {
+	switch theme := s.req.cookie(themeCookie); theme {
+	case "light", "dark":
+		return theme
+	}
+	return ""
+}
+
+func chooseTheme(req *request) (*view, error) {
+	theme := req.form("theme")
+	if theme == "system" {
+		theme = ""
+	}
+	req.setCookie(themeCookie, theme, 365*24*time.Hour)
+	return req.redirect(dashboardPath(req.query("next")), flash{})
 }

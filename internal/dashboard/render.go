@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"fmt"
 	"html/template"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
@@ -80,6 +82,21 @@ func (s *shell) URL(parts ...string) string {
 // doesn't exist there.
 func (s *shell) InEnv(env string) string {
 	return "/dashboard/w/" + s.Workspace.ID + "/" + env + "/" + s.Section()
+}
+
+// Path returns where the person is, to return there: the page, or Home if a form was
+// rejected, whose address may have no page.
+func (s *shell) Path() string {
+	if s.req.R.Method == http.MethodPost {
+		return Home
+	}
+	return s.req.R.URL.RequestURI()
+}
+
+// Initial returns the first letter of the person's name.
+func (s *shell) Initial() string {
+	first, _ := utf8.DecodeRuneInString(cmp.Or(s.Person.Name, s.Person.Email))
+	return string(first)
 }
 
 // Section returns the path of the menu entry that the page belongs to.

@@ -98,6 +98,7 @@ func Routes() []Route {
 	}
 	personal := []Route{
 		{Path: "logout", action: logout},
+		{Path: "theme", action: chooseTheme},
 		{Path: "confirm", page: confirmPage, action: confirm},
 		{Path: "second-factor", page: secondFactorPage},
 		{Path: "confirm/passkey/start", action: load(passkey, startPasskeyConfirm)},

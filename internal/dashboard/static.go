@@ -3,6 +3,7 @@ package dashboard
 import (
 	"bytes"
 	"embed"
+	"fmt"
 	"html/template"
 	"io/fs"
 	"net/http"
@@ -24,12 +25,16 @@ type staticAsset struct {
 
 // staticAssets are the files that pages load. The style sheet and the script are joined
 // from files per area, in the order of their names.
-var staticAssets = map[string]staticAsset{
-	"inter.woff2": newAsset("inter.woff2", "font/woff2", joined("static/fonts/inter-latin.woff2")),
-	"icon.svg":    newAsset("icon.svg", "image/svg+xml", joined("static/icon.svg")),
-	"style.css":   newAsset("style.css", "text/css; charset=utf-8", joined("static/styles/*.css")),
-	"app.js":      newAsset("app.js", "text/javascript; charset=utf-8", joined("static/scripts/*.js")),
-}
+var staticAssets = func() map[string]staticAsset {
+	font := newAsset("inter.woff2", "font/woff2", joined("static/fonts/inter-latin.woff2"))
+	style := bytes.Replace(joined("static/styles/*.css"), []byte(`"inter.woff2"`), []byte(`"`+font.url+`"`), 1)
+	return map[string]staticAsset{
+		"inter.woff2": font,
+		"icon.svg":    newAsset("icon.svg", "image/svg+xml", joined("static/icon.svg")),
+		"style.css":   newAsset("style.css", "text/css; charset=utf-8", style),
+		"app.js":      newAsset("app.js", "text/javascript; charset=utf-8", joined("static/scripts/*.js")),
+	}
+}()
 
 func newAsset(name, contentType string, body []byte) staticAsset {
 	file := web.NewAsset(contentType, body)
@@ -93,7 +98,7 @@ var iconShape = regexp.MustCompile(`<(path|circle|rect|line|polyline|polygon|ell
 func showIcon(name string) (template.HTML, error) {
 	shapes, found := icons[name]
 	if !found {
-		return "", fault.New(fault.NotFound, "There is no icon "+name+".")
+		return "", fmt.Errorf("there is no icon %q", name)
 	}
 	return shapes, nil
 }
