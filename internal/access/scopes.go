@@ -53,6 +53,8 @@ const (
 	ToolServersWrite      Scope = "tool_servers:write"
 	RoutesRead            Scope = "routes:read"
 	RoutesWrite           Scope = "routes:write"
+	UsersRead             Scope = "users:read"
+	UsersWrite            Scope = "users:write"
 )
 
 // wildcard grants all scopes, including future ones.
@@ -63,7 +65,7 @@ var registry = []Scope{
 	VideosCreate, VideosRead, VoiceCreate, VoiceRead, TranscriptionsCreate, FilesCreate, FilesRead, BatchesCreate, BatchesRead, AgentRunsCreate, AgentRunsRead, AgentRunsApprove,
 	WebhooksRead, WebhooksWrite, EventsRead, EventsReplay, ScopedTokensCreate, KeysRead, KeysWrite,
 	ProjectsRead, ProjectsWrite, UsageRead, AuditRead, BillingRead, BillingWrite,
-	MCPToolsCall, ToolServersRead, ToolServersWrite, RoutesRead, RoutesWrite,
+	MCPToolsCall, ToolServersRead, ToolServersWrite, RoutesRead, RoutesWrite, UsersRead, UsersWrite,
 }
 
 // delegable are the scopes that a scoped token may have.

@@ -196,6 +196,13 @@ func resourceRoutes() []Route {
 		{"PATCH", "/v1/routes/{id}", access.RoutesWrite, act(updateModelRoute)},
 		{"DELETE", "/v1/routes/{id}", access.RoutesWrite, act(deleteModelRoute)},
 
+		{"GET", "/v1/users", access.UsersRead, read(listUsers)},
+		{"GET", "/v1/users/settings", access.UsersRead, read(getUserSettings)},
+		{"PATCH", "/v1/users/settings", access.UsersWrite, act(updateUserSettings)},
+		{"GET", "/v1/users/{id}", access.UsersRead, read(getUser)},
+		{"PATCH", "/v1/users/{id}", access.UsersWrite, act(updateUser)},
+		{"DELETE", "/v1/users/{id}", access.UsersWrite, act(deleteUser)},
+
 		{"GET", "/v1/audit", access.AuditRead, listAudit},
 		{"GET", "/v1/audit/{id}", access.AuditRead, read(getAudit)},
 		{"GET", "/v1/audit/actions", access.AuditRead, read(listActions)},
@@ -224,6 +231,7 @@ var pathIDs = map[string]web.PathID{
 	"/v1/audit":          {Prefix: ids.Request, Kind: "request"},
 	"/v1/tool_servers":   {Prefix: ids.ToolServer, Kind: "tool server"},
 	"/v1/routes":         {Prefix: ids.Route, Kind: "route"},
+	"/v1/users":          {Prefix: ids.EndUser, Kind: "user"},
 
 	"/v1/federation_rules": {Prefix: ids.FederationRule, Kind: "federation rule"},
 

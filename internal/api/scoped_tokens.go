@@ -10,6 +10,9 @@ import (
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/db"
+	"turnpike/internal/endusers"
+	"turnpike/internal/fault"
+	"turnpike/internal/spend"
 )
 
 type scopedTokenObject struct {
@@ -21,6 +24,7 @@ type scopedTokenObject struct {
 	ExpiresAt int64           `json:"expires_at"`
 	Metadata  json.RawMessage `json:"metadata"`
 	Project   *string         `json:"project"`
+	User      *string         `json:"user"`
 	allowedLists
 	Environment accounts.Environment `json:"environment"`
 	CreatedAt   int64                `json:"created_at"`
@@ -30,7 +34,7 @@ type scopedTokenObject struct {
 func newScopedTokenObject(t *access.Token, value string) *scopedTokenObject {
 	return &scopedTokenObject{ID: t.ID, Object: "scoped_token", Value: value, Scopes: t.Scopes,
 		ExpiresIn: int64(t.ExpiresAt.Sub(t.CreatedAt) / time.Second), ExpiresAt: t.ExpiresAt.Unix(), Metadata: t.Metadata,
-		Project: orNil(t.Project), allowedLists: newAllowedLists(t.Allowed), Environment: t.Environment, CreatedAt: t.CreatedAt.Unix(), Revoked: t.RevokedAt != nil}
+		Project: orNil(t.Project), User: orNil(t.User), allowedLists: newAllowedLists(t.Allowed), Environment: t.Environment, CreatedAt: t.CreatedAt.Unix(), Revoked: t.RevokedAt != nil}
 }
 
 type createScopedTokenRequest struct {
@@ -38,6 +42,8 @@ type createScopedTokenRequest struct {
 	ExpiresIn *int64         `json:"expires_in"`
 	Metadata  jsontext.Value `json:"metadata"`
 	allowedLists
+	User       *string           `json:"user"`
+	UserLimits *userLimitsObject `json:"user_limits"`
 }
 
 func createScopedToken(ctx context.Context, c *Call, tx *db.Tx, in createScopedTokenRequest) (any, error) {
@@ -56,11 +62,40 @@ func createScopedToken(ctx context.Context, c *Call, tx *db.Tx, in createScopedT
 	if err := c.createProjectIn(ctx, tx); err != nil { // the token's own requests can't create it
 		return nil, err
 	}
+	if err := c.assignUser(ctx, tx, t, in); err != nil {
+		return nil, err
+	}
 	value, err := c.s.Tokens.Mint(ctx, tx, c.Principal, t, lifetime)
 	if err != nil {
 		return nil, err
 	}
 	return newScopedTokenObject(t, value), nil
+}
+
+// assignUser gives the token its end user, whose account gets the limits in the request.
+func (c *Call) assignUser(ctx context.Context, tx *db.Tx, t *access.Token, in createScopedTokenRequest) error {
+	if in.User == nil {
+		if in.UserLimits != nil {
+			return fault.Missing("user", "user is required with user_limits. It is your ID of the user.")
+		}
+		return nil
+	}
+	if err := endusers.CheckName("user", *in.User); err != nil {
+		return err
+	}
+	t.User = *in.User
+	var limits accounts.UserLimits
+	if in.UserLimits != nil {
+		limits = in.UserLimits.limits()
+	}
+	if err := limits.Check("user_limits."); err != nil {
+		return err
+	}
+	u, err := endusers.Ensure(ctx, tx, endusers.Use{Tenant: c.Principal.Tenant, Name: t.User, Limits: limits, At: c.s.Now()})
+	if err != nil || in.UserLimits == nil || u.Environment != accounts.Live {
+		return err
+	}
+	return spend.BudgetChanged(ctx, tx, spend.Account{Level: spend.EndUser, ID: u.ID}, c.s.Now())
 }
 
 func revokeScopedToken(ctx context.Context, c *Call, tx *db.Tx, _ struct{}) (any, error) {

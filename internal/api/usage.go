@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"turnpike/internal/credits"
+	"turnpike/internal/endusers"
 	"turnpike/internal/fault"
 	"turnpike/internal/spend"
+	"turnpike/internal/web"
 )
 
 type usageObject struct {
@@ -19,6 +21,8 @@ type usageObject struct {
 	Project          *string       `json:"project,omitzero"`
 	Model            *string       `json:"model,omitzero"`
 	Provider         *string       `json:"provider,omitzero"`
+	UserID           *string       `json:"user_id,omitzero"`
+	User             *string       `json:"user,omitzero"` // the workspace's ID of the user, if it isn't deleted
 	Requests         int64         `json:"requests"`
 	Errors           int64         `json:"errors"`
 	InputTokens      int64         `json:"input_tokens"`
@@ -51,10 +55,14 @@ func getUsage(ctx context.Context, c *Call) (any, error) {
 	if text := q.text("group_by"); text != "" {
 		u.GroupBy = strings.Split(text, ",")
 	}
+	byUser := slices.Equal(u.GroupBy, []string{spend.ByUser})
 	for i, d := range u.GroupBy {
-		if !slices.Contains(spend.Dimensions, d) || slices.Contains(u.GroupBy[:i], d) {
-			q.fail(fault.Invalid("group_by", "group_by must be a comma-separated list of %s, without duplicates.", strings.Join(spend.Dimensions, ", ")))
+		if !byUser && (!slices.Contains(spend.Dimensions, d) || slices.Contains(u.GroupBy[:i], d)) {
+			q.fail(fault.Invalid("group_by", "group_by must be user, or a comma-separated list of %s, without duplicates.", strings.Join(spend.Dimensions, ", ")))
 		}
+	}
+	if byUser && (u.Bucket == spend.ByMinute || u.Bucket == spend.ByHour) {
+		q.fail(fault.Invalid("bucket", "Usage by user is stored by the day. Set bucket to day or month."))
 	}
 	if q.err != nil {
 		return nil, q.err
@@ -71,15 +79,44 @@ func getUsage(ctx context.Context, c *Call) (any, error) {
 	if most := u.Bucket.Longest(); u.End.Sub(u.Start) > most {
 		return nil, fault.Invalid("start", "With bucket %s, the range can be at most %d days.", u.Bucket, int(most.Hours()/24))
 	}
+	out := &usageList{Object: "usage", Bucket: u.Bucket, GroupBy: u.GroupBy, Start: u.Start.Unix(), End: u.End.Unix()}
+	if byUser {
+		var err error
+		out.Data, err = c.usageByUser(ctx, u)
+		return out, usageFault(err)
+	}
 	list, err := spend.ReadUsage(ctx, c.s.DB, u)
 	if err != nil {
 		return nil, usageFault(err)
 	}
-	out := &usageList{Object: "usage", Bucket: u.Bucket, GroupBy: u.GroupBy, Start: u.Start.Unix(), End: u.End.Unix(), Data: make([]*usageObject, len(list))}
+	out.Data = make([]*usageObject, len(list))
 	for i := range list {
 		out.Data[i] = newUsageObject(&list[i], u.GroupBy)
 	}
 	return out, nil
+}
+
+func (c *Call) usageByUser(ctx context.Context, u spend.UsageQuery) ([]*usageObject, error) {
+	if err := c.checkUserAccess(); err != nil {
+		return nil, err
+	}
+	list, err := spend.ReadUserUsage(ctx, c.s.DB, u)
+	if err != nil {
+		return nil, err
+	}
+	users, err := endusers.ByID(ctx, c.s.DB, web.Map(list, func(x spend.UserUsage) string { return x.EndUser }))
+	if err != nil {
+		return nil, err
+	}
+	data := make([]*usageObject, len(list))
+	for i := range list {
+		data[i] = newUsageObject(&list[i].Usage, nil)
+		data[i].UserID = &list[i].EndUser
+		if user := users[list[i].EndUser]; user != nil {
+			data[i].User = &user.Name
+		}
+	}
+	return data, nil
 }
 
 // usageFault adds what the client can do.

@@ -22,6 +22,7 @@ import (
 	"turnpike/internal/conversations"
 	"turnpike/internal/dashboard"
 	"turnpike/internal/db"
+	"turnpike/internal/endusers"
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/federation"
@@ -63,6 +64,7 @@ type components struct {
 	keys        *access.Keys
 	tokens      *access.Tokens
 	directory   *accounts.Directory
+	endUsers    *endusers.Directory
 	idempotency *idempotency.Store
 
 	conversations *conversations.Store
@@ -162,6 +164,9 @@ func (i *instance) buildRecords(ctx context.Context) (err error) {
 	i.refused = audit.NewRefused(d, int64(i.cfg.Limits.RefusedKeys), i.now)
 	i.throttled = audit.NewThrottled(d, i.now)
 	i.directory = accounts.NewDirectory(d, i.now)
+	if i.endUsers, err = endusers.NewDirectory(d, i.directory.UserSettings, i.now); err != nil {
+		return err
+	}
 	i.outbox = mail.New(d, ring, i.settings.Load().smtp, i.URL(), i.now)
 	if err := i.openFiles(ctx); err != nil {
 		return err
@@ -210,7 +215,7 @@ func (i *instance) buildEngines(ctx context.Context) (err error) {
 	i.routes = &modelroutes.Service{DB: d, Now: i.now, IsTaken: func(name string) bool { return i.gateway.HasRoute(name) }}
 	routes := modelroutes.NewDirectory(i.routes)
 	i.gateway = gateway.New(gateway.Options{Simulator: simulator.New(simulator.Options{}), Leases: i.leases, Budgets: i.directory.Budgets, ProjectModels: i.directory.AllowedModels, Limiter: i.limiter,
-		WorkspaceRoute: routes.Find, RouteNames: routes.Names, Now: i.now, Observe: i.telemetry.observe}, i.settings.Load().gateway)
+		WorkspaceRoute: routes.Find, RouteNames: routes.Names, EndUsers: i.endUsers, Now: i.now, Observe: i.telemetry.observe}, i.settings.Load().gateway)
 
 	m := i.cfg.Media
 	i.media = media.New(media.Options{DB: d, Files: i.files, Gateway: i.gateway, Settler: i.settler, Publisher: i.events, Node: i.node.ID,

@@ -8,6 +8,7 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
+	"turnpike/internal/endusers"
 	"turnpike/internal/events"
 	"turnpike/internal/leaks"
 	"turnpike/internal/limits"
@@ -24,6 +25,7 @@ func (i *instance) buildRetention(context.Context) error {
 		{Name: "expired token hashes", Run: i.tokens.PurgeHashes},
 		{Name: "scoped tokens", Run: i.tokens.Purge},
 		{Name: "retired secrets", Run: i.keys.PurgeSecrets},
+		{Name: "idle users", Run: olderThan(i.now, endusers.Purge)},
 		{Name: "idempotency keys", Run: i.idempotency.Purge},
 		{Name: "requests", Run: olderThan(i.logWindow, audit.Purge)},
 		{Name: "admin actions", Run: olderThan(i.logWindow, audit.PurgeActions)},

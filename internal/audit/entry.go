@@ -55,6 +55,7 @@ type Entry struct {
 	Provider     string
 	Reserved     credits.Micro
 	PriceVersion string
+	EndUser      string          // Turnpike's ID of the end user
 	Accounts     json.RawMessage // the charged accounts; nil in entries from releases that didn't store them
 	Hold         Hold            // the request's reservation; not stored
 
@@ -79,7 +80,7 @@ type Entry struct {
 type Hold interface{ Release() }
 
 var insertRequests = db.NewBulk("requests", db.Upsert("id", "settled", "status", "error_code", "project", "model", "provider", "attempts", "input_tokens", "output_tokens",
-	"reserved", "credits", "simulated_credits", "usage_source", "latency_us", "upstream_us", "unbilled_credits", "price_version", "cached_tokens", "accounts")+`
+	"reserved", "credits", "simulated_credits", "usage_source", "latency_us", "upstream_us", "unbilled_credits", "price_version", "cached_tokens", "accounts", "end_user_id")+`
 	-- A late refusal changes a settled entry once: afterwards a job may have amended it.
 	WHERE NOT requests.settled OR excluded.error_code = 'storage_unavailable' AND requests.error_code IS DISTINCT FROM 'storage_unavailable'`, requestTypes...)
 
@@ -91,7 +92,7 @@ var requestTypes = []string{
 	"ip text", "method text", "path text", "project text", "user_agent text", "node_id text", "created_at bigint", "settled boolean",
 	"status bigint", "error_code text", "model text", "provider text", "attempts text", "input_tokens bigint", "output_tokens bigint",
 	"reserved bigint", "credits bigint", "simulated_credits bigint", "usage_source text", "latency_us bigint", "upstream_us bigint",
-	"unbilled_credits bigint", "price_version text", "cached_tokens bigint", "accounts text"}
+	"unbilled_credits bigint", "price_version text", "cached_tokens bigint", "accounts text", "end_user_id text"}
 
 // free removes the charge.
 func (e *Entry) free() {
@@ -107,7 +108,7 @@ func (e *Entry) appendRow(row []any, nodeID string) []any {
 		db.Number(e.InputTokens), db.Number(e.OutputTokens),
 		int64(e.Reserved), int64(e.Credits), int64(e.SimulatedCredits), db.OrNull(e.UsageSource),
 		db.NullInt(e.Latency.Microseconds()), db.NullInt(e.Upstream.Microseconds()),
-		int64(e.UnbilledCredits), db.OrNull(e.PriceVersion), db.Number(e.CachedTokens), db.OrNull(string(e.Accounts)))
+		int64(e.UnbilledCredits), db.OrNull(e.PriceVersion), db.Number(e.CachedTokens), db.OrNull(string(e.Accounts)), db.OrNull(e.EndUser))
 }
 
 // entryColumns are the columns that scanEntry reads.
@@ -116,5 +117,5 @@ var entryColumns = insertRequests.Columns("node_id")
 var scanEntry = db.Scanner(func(e *Entry) []any {
 	return []any{&e.RequestID, &e.WorkspaceID, &e.Environment, &e.KeyID, &e.KeyHint, &e.TokenID, &e.TokenMetadata, &e.IP, &e.Method, &e.Path, &e.Project,
 		&e.UserAgent, &e.CreatedAt, &e.Settled, &e.Status, &e.ErrorCode, &e.Model, &e.Provider, &e.Attempts, &e.InputTokens, &e.OutputTokens, &e.Reserved, &e.Credits,
-		&e.SimulatedCredits, &e.UsageSource, &e.Latency, &e.Upstream, &e.UnbilledCredits, &e.PriceVersion, &e.CachedTokens, &e.Accounts}
+		&e.SimulatedCredits, &e.UsageSource, &e.Latency, &e.Upstream, &e.UnbilledCredits, &e.PriceVersion, &e.CachedTokens, &e.Accounts, &e.EndUser}
 })

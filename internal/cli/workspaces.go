@@ -14,6 +14,7 @@ import (
 	"turnpike/internal/conversations"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
+	"turnpike/internal/endusers"
 	"turnpike/internal/fault"
 )
 
@@ -39,7 +40,7 @@ func workspaceFlags(cmd *cobra.Command) (apply func(w *accounts.Workspace) error
 		}
 		switch *budget {
 		case "":
-		case "none":
+		case noBudget:
 			w.DefaultProjectBudget = nil
 		default:
 			amount, err := credits.Parse(*budget)
@@ -83,6 +84,7 @@ func (e *env) workspacesUpdate() *cobra.Command {
 	tools := cmd.Flags().String("test-tools", "", "whether test runs call HTTP and MCP tools: simulated, real, or default for the server's agents.test_tools_default")
 	retention := cmd.Flags().String("response-retention", "", "how long responses are stored: off, or from 1h to 720h")
 	secondFactor := cmd.Flags().Bool("require-second-factor", false, "require a second factor to open the workspace in the dashboard")
+	setUsers := endUserFlags(cmd)
 	return e.withStore(cmd, openExisting, func(ctx context.Context, s *app.Store, args []string) error {
 		var w *accounts.Workspace
 		err := s.DB.Write(ctx, func(tx *db.Tx) (err error) {
@@ -90,6 +92,9 @@ func (e *env) workspacesUpdate() *cobra.Command {
 				return err
 			}
 			if err := apply(w); err != nil {
+				return err
+			}
+			if err := setUsers(ctx, tx, w); err != nil {
 				return err
 			}
 			switch *tools {
@@ -125,6 +130,47 @@ func (e *env) workspacesUpdate() *cobra.Command {
 		return e.printWorkspaces(w)
 	})
 }
+
+// endUserFlags adds the flags of the settings of end users, and returns what stores them.
+func endUserFlags(cmd *cobra.Command) func(ctx context.Context, tx *db.Tx, w *accounts.Workspace) error {
+	f := cmd.Flags()
+	fromRequests := f.Bool("users-from-requests", false, "whether the user field of requests names an end user")
+	budget := f.String("user-budget", "", "default budget of end users in credits, or none")
+	window := f.String("user-window", "", "window of that budget: day, week, month or lifetime")
+	rate := f.Int64("user-requests-per-minute", 0, "default rate limit of end users, or 0 for none")
+	return func(ctx context.Context, tx *db.Tx, w *accounts.Workspace) error {
+		set := &w.Users
+		before := *set
+		if f.Changed("users-from-requests") {
+			set.FromRequests = *fromRequests
+		}
+		switch *budget {
+		case "":
+		case noBudget:
+			set.Default.Budget = nil
+		default:
+			amount, err := credits.Parse(*budget)
+			if err != nil {
+				return fmt.Errorf("--user-budget: %w", err)
+			}
+			set.Default.Budget = &amount
+		}
+		if *window != "" {
+			set.Default.Window = accounts.Window(*window)
+		}
+		if f.Changed("user-requests-per-minute") {
+			if set.Default.RequestsPerMinute = rate; *rate == 0 {
+				set.Default.RequestsPerMinute = nil
+			}
+		}
+		if before.FromRequests == set.FromRequests && before.Default.Equal(set.Default) {
+			return nil
+		}
+		return endusers.SaveSettings(ctx, tx, audit.Operator, w, time.Now())
+	}
+}
+
+const noBudget = "none"
 
 // setResponseRetention changes how long responses are stored. An empty text changes nothing.
 func setResponseRetention(ctx context.Context, tx *db.Tx, w *accounts.Workspace, text string) (err error) {

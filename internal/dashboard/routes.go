@@ -67,6 +67,7 @@ var pathIDs = map[string]web.PathID{
 	"team/members":                {Prefix: ids.User, Kind: "member"},
 	"approvals":                   {Prefix: ids.Approval, Kind: "approval"},
 	"tools":                       {Prefix: ids.ToolServer, Kind: "tool server"},
+	"users":                       {Prefix: ids.EndUser, Kind: "user"},
 	"routes":                      {Prefix: ids.Route, Kind: "route"},
 	"federation":                  {Prefix: ids.FederationRule, Kind: "federation rule"},
 	"webhooks":                    {Prefix: ids.Endpoint, Kind: "webhook endpoint"},
@@ -143,6 +144,14 @@ func Routes() []Route {
 		{Path: "routes/{id}", Scope: access.RoutesRead, page: modelRoutePage},
 		{Path: "routes/{id}", Scope: access.RoutesWrite, action: updateModelRoute, formPage: modelRoutePage},
 		{Path: "routes/{id}/delete", Scope: access.RoutesWrite, action: deleteModelRoute, formPage: modelRoutePage},
+
+		{Path: "users", Scope: access.UsersRead, page: usersPage},
+		{Path: "users", Scope: access.UsersWrite, action: updateUserSettings, formPage: usersPage},
+		{Path: "users/{id}", Scope: access.UsersRead, page: userPage},
+		{Path: "users/{id}", Scope: access.UsersWrite, action: updateUser, formPage: userPage},
+		{Path: "users/{id}/block", Scope: access.UsersWrite, action: blockUser(true, "User blocked."), formPage: userPage},
+		{Path: "users/{id}/unblock", Scope: access.UsersWrite, action: blockUser(false, "User unblocked."), formPage: userPage},
+		{Path: "users/{id}/delete", Scope: access.UsersWrite, action: deleteUser, formPage: userPage},
 
 		// Usage, requests, the admin log, billing.
 		{Path: "usage", Scope: access.UsageRead, page: usagePage},

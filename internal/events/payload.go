@@ -263,7 +263,8 @@ func (CreditsLow) eventType() Type { return BillingCreditsLow }
 
 // BudgetAlert is the data of the events about budgets.
 type BudgetAlert struct {
-	LimitSource string        `json:"limit_source"` // workspace, project or key
+	LimitSource string        `json:"limit_source"`      // workspace, project, key or user
+	LimitID     string        `json:"limit_id,omitzero"` // of one of the limits of a key or a project
 	ID          string        `json:"id"`
 	Name        string        `json:"name"`
 	Budget      credits.Micro `json:"budget"`

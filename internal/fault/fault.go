@@ -33,6 +33,7 @@ const (
 	ScopedTokenNotAllowed Code = "scoped_token_not_allowed"
 	ProjectNotAllowed     Code = "project_not_allowed"
 	ModelNotAllowed       Code = "model_not_allowed"
+	UserBlocked           Code = "user_blocked"
 	InvalidSignature      Code = "invalid_signature"
 
 	NotFound      Code = "not_found"
@@ -76,7 +77,7 @@ var families = byCode(map[Family][]Code{
 	{Status: 401, Type: "authentication_error"}: {Authentication},
 	{Status: 402, Type: "billing_error"}:        {InsufficientCredits, BudgetExceeded},
 	{Status: 403, Type: "permission_error"}: {InsufficientScope, IPNotAllowed, LiveKeyInBrowser,
-		ScopedTokenNotAllowed, ProjectNotAllowed, ModelNotAllowed, InvalidSignature},
+		ScopedTokenNotAllowed, ProjectNotAllowed, ModelNotAllowed, UserBlocked, InvalidSignature},
 	{Status: 404, Type: "not_found_error"}:                {NotFound, ModelNotFound},
 	{Status: 405, Type: "invalid_request_error"}:          {MethodNotAllowed},
 	{Status: 406, Type: "invalid_request_error"}:          {NotAcceptable},

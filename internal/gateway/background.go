@@ -35,6 +35,9 @@ func (g *Gateway) ReserveResponse(ctx context.Context, c Call, in *responses.Req
 	if err := r.priceSearch(targets); err != nil {
 		return nil, err
 	}
+	if err := g.identifyUser(ctx, &c); err != nil {
+		return nil, err
+	}
 	first := targets[0]
 	r.runsLater = true
 	admitted, err := s.checkRateLimit(ctx, c, r, targets)

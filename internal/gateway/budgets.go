@@ -41,6 +41,9 @@ func (g *Gateway) caps(ctx context.Context, c Call, targets []target, at time.Ti
 			applied = append(applied, l)
 		}
 	}
+	if u, found := c.userCap(); found {
+		caps = append(caps, u)
+	}
 	return caps, applied, nil
 }
 
@@ -149,7 +152,7 @@ type limitDetails struct {
 type rateDetails struct {
 	LimitSource spend.Level `json:"limit_source"`
 	Level       spend.Level `json:"level"`
-	LimitID     string      `json:"limit_id"`
+	LimitID     string      `json:"limit_id,omitzero"`
 }
 
 // ancestorDetails are what the owner of this key may know about an ancestor's budget.
@@ -212,6 +215,9 @@ func refusalFault(c Call, of []callLimit, r *spend.Refusal, hint string) error {
 			l.name(), r.Spent, r.Limit, inWindow[l.Window], reserved, wait, param, l.level, hint)
 	case r.Level == spend.Workspace:
 		f = fault.New(fault.InsufficientCredits, "Not enough credits: the workspace has used %s of %s this month%s, and this request could cost more than is left.%s An admin can raise the limit with PATCH /v1/billing.", r.Spent, r.Limit, reserved, wait)
+	case r.Level == spend.EndUser:
+		details.Window = r.Window
+		f = fault.New(fault.BudgetExceeded, "The user has used %s of its budget of %s credits %s%s, and this request could cost more than is left.%s An admin can raise the budget with PATCH /v1/users/%s.", r.Spent, r.Limit, inWindow[r.Window], reserved, wait, r.ID)
 	case r.Level == spend.Run:
 		f = fault.New(fault.BudgetExceeded, "The run has used %s of its budget of %s credits, and its next step could cost more than is left.", r.Spent, r.Limit)
 	default:
@@ -238,6 +244,9 @@ func rateLimitFault(err error, of []callLimit, c Call) error {
 		f.Param = accounts.LimitParam(l.position, rateFields[r.Kind])
 		f.Message = fmt.Sprintf("The %s refuses this request: %s", l.name(), f.Message)
 		f.Details = rateDetails{LimitSource: l.source(), Level: l.level, LimitID: l.ID}
+	} else if c.user != nil && r.ID == c.user.ID {
+		f.Message = "The rate limit of the user refuses this request: " + f.Message
+		f.Details = rateDetails{LimitSource: spend.EndUser, Level: spend.EndUser}
 	}
 	f.RetryAfter = r.RetryAfter
 	return f.Because(r)

@@ -14,6 +14,7 @@ import (
 	"turnpike/internal/audit"
 	"turnpike/internal/catalog"
 	"turnpike/internal/credits"
+	"turnpike/internal/endusers"
 	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
 	"turnpike/internal/limits"
@@ -49,6 +50,7 @@ type Options struct {
 	WorkspaceRoute RouteFunc
 	// RouteNames returns the names of these routes.
 	RouteNames func(ctx context.Context, t accounts.Tenant, project string) ([]string, error)
+	EndUsers   *endusers.Directory // nil if end users have no accounts
 	Now        func() time.Time
 	// Observe, if set, is called after each call.
 	Observe func(Observation)
@@ -91,6 +93,8 @@ type Call struct {
 	TraceParent string
 	// BeforeWait, if set, is called before a stream waits for the provider: see providers.ChatRequest.
 	BeforeWait func()
+	// user is the end user; identifyUser sets it.
+	user *endusers.Active
 	// Defer schedules work for after the response was sent; nil runs it immediately.
 	Defer func(func())
 }
@@ -157,6 +161,9 @@ func withDefaultTier(body []byte) []byte { return jsonbody.ReplaceMember(body, t
 // run makes a model call: rate limits, reservation, log, provider, settlement. Settling the
 // log entry ends the reservation; the end of the response frees the slot in flight.
 func (g *snapshot) run(ctx context.Context, c Call, r *request, targets []target, send sendFunc) (*Response, error) {
+	if err := g.identifyUser(ctx, &c); err != nil {
+		return nil, err
+	}
 	if r.choices > 0 {
 		if err := r.priceSearch(targets); err != nil {
 			return nil, err
@@ -293,6 +300,9 @@ func (g *snapshot) checkRateLimit(ctx context.Context, c Call, r *request, targe
 	for _, a := range p.Ancestors {
 		subjects = append(subjects, limits.Subject{ID: a.KeyID, Limits: g.ratesOf(c, a.RateLimit)})
 	}
+	if s, found := c.userSubject(); found {
+		subjects = append(subjects, s)
+	}
 	for own := len(subjects); ; subjects = subjects[:own] {
 		likely := targets
 		if !r.runsLater && len(targets) > 0 {
@@ -343,6 +353,9 @@ func (g *snapshot) ratesOf(c Call, own *int64) limits.Limits {
 // CheckRateLimit counts a request that creates a job or a run against the key's limits. It
 // takes no slot in flight. Limits for some models don't count it.
 func (g *Gateway) CheckRateLimit(ctx context.Context, c Call) error {
+	if err := g.identifyUser(ctx, &c); err != nil {
+		return err
+	}
 	admitted, err := g.current.Load().checkRateLimit(ctx, c, &request{}, nil)
 	if err != nil {
 		return err

@@ -33,6 +33,7 @@ const (
 	Step        = "step_"
 	Approval    = "appr_"
 	ToolServer  = "tsrv_"
+	EndUser     = "eu_"
 	Route       = "route_"
 
 	Notification    = "ntf_"

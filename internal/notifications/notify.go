@@ -93,6 +93,9 @@ func (s *Service) notifyBudget(ctx context.Context, tx *db.Tx, n *notice) error 
 	if err := n.decode(&b); err != nil {
 		return err
 	}
+	if b.LimitSource == string(spend.EndUser) {
+		return nil // there can be a million: webhook endpoints get the event
+	}
 	page := budgetPages[b.LimitSource]
 	if b.LimitSource != string(spend.Workspace) {
 		page += url.PathEscape(b.ID)

@@ -1,6 +1,7 @@
 package spend
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,7 @@ import (
 )
 
 const (
-	maxCached = 4096
+	maxCached = 32_768
 	// exceeded is the percentage of budget.exceeded in the table of alerts.
 	exceeded = 100
 )
@@ -27,9 +28,13 @@ const (
 // alertBudget is the budget of an account and when it alerts people.
 type alertBudget struct {
 	origin     events.Origin
+	source     Level // whose budget it is, as events show it
 	id, name   string
+	limitID    string              // of one of the owner's limits; empty for its own budget
+	window     accounts.Window     // empty for a month
 	workspace  *accounts.Workspace // at the level of a workspace, for billing.credits.low
 	limit      *credits.Micro      // nil for no limit
+	limits     []accounts.Limit    // of the owner
 	thresholds accounts.AlertThresholds
 }
 
@@ -88,6 +93,10 @@ func loadAlertBudget(ctx context.Context, tx *db.Tx, a Account, lock bool) (budg
 		budget, err = projectBudget(ctx, tx, a.ID, lock)
 	case Key:
 		budget, err = keyBudget(ctx, tx, a.ID, lock)
+	case ProjectLimit, KeyLimit:
+		budget, err = limitBudget(ctx, tx, a, lock)
+	case EndUser:
+		budget, err = userBudget(ctx, tx, a.ID, lock)
 	default:
 		budget = &alertBudget{}
 	}
@@ -108,7 +117,7 @@ func workspaceBudget(ctx context.Context, tx *db.Tx, id string, lock bool) (*ale
 	if err != nil {
 		return nil, err
 	}
-	return &alertBudget{origin: events.Origin{Tenant: w.In(accounts.Live)}, id: w.ID, name: w.Name, workspace: w, limit: w.MonthlyCredits,
+	return &alertBudget{origin: events.Origin{Tenant: w.In(accounts.Live)}, source: Workspace, id: w.ID, name: w.Name, workspace: w, limit: w.MonthlyCredits,
 		thresholds: w.AlertThresholds.Or(accounts.DefaultAlertThresholds)}, nil
 }
 
@@ -129,7 +138,7 @@ func projectBudget(ctx context.Context, tx *db.Tx, qualified string, lock bool) 
 	if err != nil {
 		return nil, err
 	}
-	return &alertBudget{origin: events.Origin{Tenant: tenant, Project: id}, id: id, name: p.Name, limit: p.MonthlyBudget,
+	return &alertBudget{origin: events.Origin{Tenant: tenant, Project: id}, source: Project, id: id, name: p.Name, limit: p.MonthlyBudget, limits: p.Limits,
 		thresholds: p.AlertThresholds.Or(w.AlertThresholds).Or(accounts.DefaultAlertThresholds)}, nil
 }
 
@@ -148,8 +157,28 @@ func keyBudget(ctx context.Context, tx *db.Tx, id string, lock bool) (*alertBudg
 	if err != nil {
 		return nil, err
 	}
-	return &alertBudget{origin: events.Origin{Tenant: k.Tenant, Project: k.Project}, id: k.KeyID, name: k.Name, limit: k.MonthlyBudget,
+	return &alertBudget{origin: events.Origin{Tenant: k.Tenant, Project: k.Project}, source: Key, id: k.KeyID, name: k.Name, limit: k.MonthlyBudget, limits: k.Limits,
 		thresholds: k.AlertThresholds.Or(w.AlertThresholds).Or(accounts.DefaultAlertThresholds)}, nil
+}
+
+// limitBudget returns the budget of one of the limits of a key or a project.
+func limitBudget(ctx context.Context, tx *db.Tx, a Account, lock bool) (*alertBudget, error) {
+	i := strings.LastIndexByte(a.ID, '/')
+	read := keyBudget
+	if a.Level == ProjectLimit {
+		read = projectBudget
+	}
+	budget, err := read(ctx, tx, a.ID[:max(i, 0)], lock)
+	if err != nil {
+		return nil, err
+	}
+	budget.limitID, budget.limit = a.ID[i+1:], nil // which the limit may have lost since
+	for _, l := range budget.limits {
+		if l.ID == budget.limitID {
+			budget.limit, budget.window = l.Budget, l.Window
+		}
+	}
+	return budget, nil
 }
 
 // forgetWorkspace drops what is cached about a workspace, or everything if the ID is
@@ -158,7 +187,8 @@ func (s *Settler) forgetWorkspace(id string) {
 	s.forget(func(b *alertBudget) bool { return id == "" || b.limit == nil || b.origin.WorkspaceID == id })
 }
 
-func (s *Settler) forgetKey(id string) {
+// forgetOwner drops what is cached about a key or an end user.
+func (s *Settler) forgetOwner(id string) {
 	s.forget(func(b *alertBudget) bool { return id == "" || b.id == id })
 }
 
@@ -182,16 +212,55 @@ func (s *Settler) budgetOf(ctx context.Context, tx *db.Tx, a Account) (*alertBud
 	if err != nil {
 		return nil, err
 	}
+	s.cache(changes, map[Account]*alertBudget{a: budget})
+	return budget, nil
+}
+
+// cache keeps budgets that were read after a number of changes.
+func (s *Settler) cache(changes int, list map[Account]*alertBudget) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.changes == changes { // otherwise it may have been read before the change
-		if len(s.budgets) >= maxCached {
-			clear(s.budgets)
-			clear(s.alerted)
-		}
-		s.budgets[a] = budget
+	if s.changes != changes { // they may have been read before the change
+		return
 	}
-	return budget, nil
+	if len(s.budgets)+len(list) > maxCached {
+		clear(s.budgets)
+		clear(s.alerted)
+	}
+	maps.Copy(s.budgets, list)
+}
+
+// loadUsers caches the budgets of all end users among the accounts, in one
+// statement. There may be one per request.
+func (s *Settler) loadUsers(ctx context.Context, tx *db.Tx, list []accountPeriod) error {
+	var missing []string
+	s.mu.Lock()
+	changes := s.changes
+	for _, key := range list {
+		if key.Level == EndUser && s.budgets[key.Account] == nil {
+			missing = append(missing, key.ID)
+		}
+	}
+	s.mu.Unlock()
+	if len(missing) < 2 { // budgetOf loads one as well
+		return nil
+	}
+	found, err := userBudgets(ctx, tx, missing)
+	if err != nil {
+		return db.Wrap(err, "read budgets of users")
+	}
+	budgets := make(map[Account]*alertBudget, len(found))
+	for id, b := range found {
+		budgets[Account{EndUser, id}] = b
+	}
+	s.cache(changes, budgets)
+	return nil
+}
+
+// isIn reports whether the period is one of the budget's window, which may have
+// changed since the period was charged.
+func (a *alertBudget) isIn(p Period) bool {
+	return p.Window() == cmp.Or(a.window, accounts.WindowMonth)
 }
 
 // refusedBy returns the accounts whose budgets refused requests.
@@ -217,6 +286,9 @@ func (s *Settler) alertAll(ctx context.Context, tx *db.Tx, charged []accountPeri
 	list := slices.AppendSeq(charged, maps.Keys(refused))
 	slices.SortFunc(list, compare)
 	list = slices.Compact(list)
+	if err := s.loadUsers(ctx, tx, list); err != nil {
+		return err
+	}
 	budgets := make(map[accountPeriod]*alertBudget, len(list))
 	for _, key := range list {
 		if key.Period != PeriodIn(key.Period.Window(), now) {
@@ -226,11 +298,11 @@ func (s *Settler) alertAll(ctx context.Context, tx *db.Tx, charged []accountPeri
 		if err != nil {
 			return err
 		}
-		if budget.limit != nil {
+		if budget.limit != nil && budget.isIn(key.Period) {
 			budgets[key] = budget
 		}
 	}
-	spent, err := spentBy(ctx, tx, slices.SortedFunc(maps.Keys(budgets), compare))
+	spent, err := readBalances(ctx, tx, slices.SortedFunc(maps.Keys(budgets), compare))
 	if err != nil {
 		return err
 	}
@@ -238,17 +310,17 @@ func (s *Settler) alertAll(ctx context.Context, tx *db.Tx, charged []accountPeri
 		if budgets[key] == nil {
 			continue
 		}
-		if err := s.alert(ctx, tx, budgets[key], dueAlert{key, spent[key], refused[key], now}); err != nil {
+		if err := s.alert(ctx, tx, budgets[key], dueAlert{key, spent[key].Settled, refused[key], now}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// spentBy returns the charges of accounts. It reads what the transaction itself
-// has charged, and so is exact: the transaction holds the rows' locks.
-func spentBy(ctx context.Context, tx *db.Tx, list []accountPeriod) (map[accountPeriod]credits.Micro, error) {
-	out := make(map[accountPeriod]credits.Micro, len(list))
+// readBalances returns the balances of accounts whose rows the transaction itself
+// has locked, so they are exact.
+func readBalances(ctx context.Context, tx *db.Tx, list []accountPeriod) (map[accountPeriod]balance, error) {
+	out := make(map[accountPeriod]balance, len(list))
 	for some := range slices.Chunk(list, 100) {
 		var rows []string
 		var args []any
@@ -257,12 +329,12 @@ func spentBy(ctx context.Context, tx *db.Tx, list []accountPeriod) (map[accountP
 			rows = append(rows, fmt.Sprintf("($%d, $%d, $%d)", n+1, n+2, n+3))
 			args = append(args, string(k.Level), k.ID, string(k.Period))
 		}
-		found, err := tx.Query(ctx, "SELECT level, account_id, period, settled FROM spend WHERE (level, account_id, period) IN (VALUES "+strings.Join(rows, ", ")+")", args...)
+		found, err := tx.Query(ctx, "SELECT level, account_id, period, settled, leased FROM spend WHERE (level, account_id, period) IN (VALUES "+strings.Join(rows, ", ")+")", args...)
 		err = db.Each(found, err, func(r db.Row) error {
 			var k accountPeriod
-			var settled credits.Micro
-			err := db.Scan(r, &k.Level, &k.ID, &k.Period, &settled)
-			out[k] = settled
+			var b balance
+			err := db.Scan(r, &k.Level, &k.ID, &k.Period, &b.Settled, &b.Leased)
+			out[k] = b
 			return err
 		})
 		if err != nil {
@@ -282,7 +354,7 @@ func (s *Settler) alert(ctx context.Context, tx *db.Tx, budget *alertBudget, d d
 	}
 	// The cached budget may be outdated.
 	budget, err := loadAlertBudget(ctx, tx, d.key.Account, true)
-	if err != nil || budget.limit == nil {
+	if err != nil || budget.limit == nil || !budget.isIn(d.key.Period) {
 		return err
 	}
 	if err := budget.publish(ctx, tx, s.publisher, d); err != nil {
@@ -304,7 +376,7 @@ func (s *Settler) alert(ctx context.Context, tx *db.Tx, budget *alertBudget, d d
 func (a *alertBudget) publish(ctx context.Context, tx *db.Tx, p *events.Publisher, d dueAlert) error {
 	due := a.due(d)
 	var list []events.Payload
-	data := events.BudgetAlert{LimitSource: string(d.key.Level), ID: a.id, Name: a.name, Budget: *a.limit, Spent: d.spent,
+	data := events.BudgetAlert{LimitSource: string(a.source), LimitID: a.limitID, ID: a.id, Name: a.name, Budget: *a.limit, Spent: d.spent,
 		Period: string(d.key.Period)}
 	if end := d.key.Period.End(); !end.IsZero() {
 		data.ResetsAt = events.Unix(&end)

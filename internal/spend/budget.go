@@ -47,6 +47,7 @@ const (
 	Project   Level = "project"
 	Key       Level = "key" // the request's key or one of its ancestors
 	Run       Level = "run"
+	EndUser   Level = "user"
 
 	// One of the limits of a key or a project, with its own window. The ID is the
 	// owner's, a slash and the limit's.

@@ -20,6 +20,9 @@ type leaseSource interface {
 	// acquire leases between need and want credits of the account's remaining
 	// budget, or nothing. It returns the balance before that, for the refusal.
 	acquire(ctx context.Context, key accountPeriod, o acquireOptions) (got credits.Micro, before balance, err error)
+	// acquireAll is acquire for several accounts, in one transaction. They must be
+	// in order.
+	acquireAll(ctx context.Context, list []acquisition) ([]grant, error)
 	// shrink lowers the node's lease to the amount and releases the rest. It is
 	// idempotent.
 	shrink(ctx context.Context, key accountPeriod, amount credits.Micro) error
@@ -28,6 +31,16 @@ type leaseSource interface {
 }
 
 type acquireOptions struct{ limit, need, want credits.Micro }
+
+type acquisition struct {
+	key accountPeriod
+	acquireOptions
+}
+
+type grant struct {
+	got    credits.Micro
+	before balance
+}
 
 const (
 	// A lease covers chunkCalls requests like the current one, but at most one
@@ -178,23 +191,92 @@ func (c *LeaseCache) expireLeases(name string) {
 // acquire leases a chunk for requests like this one, or nothing. The caller
 // holds the lease's store lock.
 func (c *LeaseCache) acquire(ctx context.Context, r reserveRequest, need credits.Micro) (got credits.Micro, before balance, err error) {
-	le := r.lease
-	c.mu.Lock()
-	le.state = le.state.next(acquireBegins)
-	generation := le.generation
-	c.mu.Unlock()
-	want := max(need, min((r.limit-r.amount)/chunkShare, chunkCalls*r.amount))
-	got, before, err = c.source.acquire(ctx, r.key, acquireOptions{limit: r.limit, need: need, want: want})
-	if err == nil && got > 0 {
-		c.mu.Lock()
-		le.granted += got
-		if le.generation != generation || le.limit != r.limit {
-			le.stale += got
-		}
-		le.chunk = got
-		c.mu.Unlock()
+	generation := c.beginAcquire(r)
+	got, before, err = c.source.acquire(ctx, r.key, r.options(need))
+	if err == nil {
+		c.endAcquire(r, generation, got)
 	}
 	return got, before, err
+}
+
+func (r reserveRequest) options(need credits.Micro) acquireOptions {
+	return acquireOptions{limit: r.limit, need: need, want: max(need, min((r.limit-r.amount)/chunkShare, chunkCalls*r.amount))}
+}
+
+// beginAcquire records that the ledger may hold more from now on, and returns the
+// lease's generation.
+func (c *LeaseCache) beginAcquire(r reserveRequest) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r.lease.state = r.lease.state.next(acquireBegins)
+	return r.lease.generation
+}
+
+// endAcquire adds a chunk to the lease. It is stale if the limit has changed since
+// beginAcquire.
+func (c *LeaseCache) endAcquire(r reserveRequest, generation int, got credits.Micro) {
+	if got == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	le := r.lease
+	le.granted += got
+	if le.generation != generation || le.limit != r.limit {
+		le.stale += got
+	}
+	le.chunk = got
+}
+
+// acquireMissing acquires all leases of a reservation that this node doesn't hold
+// in one transaction, if there are several. If that fails, reserve tries again and
+// reports the error.
+func (c *LeaseCache) acquireMissing(ctx context.Context, list []reserveRequest) {
+	if !c.leaseValid() {
+		return
+	}
+	var missing []reserveRequest
+	c.mu.Lock()
+	for _, r := range list {
+		if r.lease = c.leases[r.key]; r.lease == nil {
+			r.lease = &lease{limit: r.limit}
+			c.leases[r.key] = r.lease
+		}
+		if r.lease.state == leaseEmpty && r.lease.limit == r.limit && r.lease.free() <= 0 && r.limit >= r.amount && r.amount > 0 {
+			missing = append(missing, r)
+		}
+	}
+	c.mu.Unlock()
+	if len(missing) < 2 {
+		return
+	}
+	locked := missing[:0]
+	for _, r := range missing {
+		if !r.lease.store.TryLock() {
+			continue // another request is acquiring it
+		}
+		defer r.lease.store.Unlock()
+		if c.isEmpty(r.lease) {
+			locked = append(locked, r)
+		}
+	}
+	wanted, generations := make([]acquisition, len(locked)), make([]int, len(locked))
+	for i, r := range locked {
+		wanted[i], generations[i] = acquisition{r.key, r.options(r.amount)}, c.beginAcquire(r)
+	}
+	granted, err := c.source.acquireAll(ctx, wanted)
+	if err != nil {
+		return
+	}
+	for i, r := range locked {
+		c.endAcquire(r, generations[i], granted[i].got)
+	}
+}
+
+func (c *LeaseCache) isEmpty(le *lease) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return le.state == leaseEmpty
 }
 
 // refill acquires the next chunk before the last one is used up. It doesn't ask

@@ -77,6 +77,17 @@ func (m modelSource) acquire(_ context.Context, key accountPeriod, o acquireOpti
 	return got, before, nil
 }
 
+func (m modelSource) acquireAll(ctx context.Context, list []acquisition) ([]grant, error) {
+	out := make([]grant, len(list))
+	for i, a := range list {
+		var err error
+		if out[i].got, out[i].before, err = m.acquire(ctx, a.key, a.acquireOptions); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
 func (m modelSource) shrink(_ context.Context, key accountPeriod, amount credits.Micro) error {
 	m.concurrently()
 	m.mu.Lock()

@@ -79,34 +79,60 @@ type nodeLeases struct {
 }
 
 func (n nodeLeases) acquire(ctx context.Context, key accountPeriod, o acquireOptions) (got credits.Micro, before balance, err error) {
+	granted, err := n.acquireAll(ctx, []acquisition{{key, o}})
+	if err != nil {
+		return 0, balance{}, err
+	}
+	return granted[0].got, granted[0].before, nil
+}
+
+var addLeases = db.NewBulk("spend_leases", "ON CONFLICT (node_id, level, account_id, period) DO UPDATE SET granted = spend_leases.granted + excluded.granted",
+	"node_id text", "level text", "account_id text", "period text", "granted bigint")
+
+func (n nodeLeases) acquireAll(ctx context.Context, list []acquisition) (granted []grant, err error) {
+	keys := make([]accountPeriod, len(list))
+	for i, a := range list {
+		keys[i] = a.key
+	}
 	err = n.db.Write(ctx, func(tx *db.Tx) error {
-		got = 0
 		if err := n.node.AssertAlive(ctx, tx); err != nil {
 			return err
 		}
-		if err := addLeased(ctx, tx, key, 0); err != nil { // a missing row can't be locked
+		locks := newPostings() // adds nothing, but inserts missing rows and locks all of them
+		for _, key := range keys {
+			locks.balances[key] = balance{}
+		}
+		if err := locks.writeBalances(ctx, tx); err != nil {
 			return err
 		}
-		if before, err = lockBalance(ctx, tx, key); err != nil {
+		balances, err := readBalances(ctx, tx, keys)
+		if err != nil {
 			return err
 		}
-		room := o.limit - before.Settled - before.Leased
-		if room < o.need || room <= 0 {
+		granted = make([]grant, len(list))
+		posted := newPostings()
+		var leases [][]any
+		for i, a := range list {
+			before := balances[a.key]
+			granted[i].before = before
+			room := a.limit - before.Settled - before.Leased
+			if room < a.need || room <= 0 {
+				continue
+			}
+			got := min(max(a.need, min(a.want, room/chunkShare)), room)
+			granted[i].got = got
+			posted.balances[a.key] = balance{Leased: got}
+			leases = append(leases, []any{n.node.ID, string(a.key.Level), a.key.ID, string(a.key.Period), int64(got)})
+		}
+		if len(leases) == 0 {
 			return nil
 		}
-		got = min(max(o.need, min(o.want, room/chunkShare)), room)
-		if err := addLeased(ctx, tx, key, got); err != nil {
+		if err := posted.writeBalances(ctx, tx); err != nil {
 			return err
 		}
-		_, err := tx.Exec(ctx, `INSERT INTO spend_leases (node_id, level, account_id, period, granted) VALUES ($1, $2, $3, $4, $5)
-			ON CONFLICT (node_id, level, account_id, period) DO UPDATE SET granted = spend_leases.granted + $5`,
-			n.node.ID, string(key.Level), key.ID, string(key.Period), int64(got))
-		return err
+		return addLeases.Send(ctx, tx, leases, nil)
 	})
-	if err != nil {
-		return 0, balance{}, fmt.Errorf("lease credits: %w", err)
-	}
-	return got, before, nil
+	return granted, db.Wrap(err, "lease credits")
 }
 
 func (n nodeLeases) shrink(ctx context.Context, key accountPeriod, amount credits.Micro) error {

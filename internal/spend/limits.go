@@ -43,7 +43,9 @@ func (b Budgets) Change(ctx context.Context, tx *db.Tx, at time.Time) error {
 		if err := checkSpent(accounts.LimitParam(i, "budget"), *l.Budget, spent[l.ID]); err != nil {
 			return err
 		}
-		ReclaimLeases(tx, LimitAccount(b.Owner.Level, b.Owner.ID, l.ID), PeriodIn(l.Window, at))
+		if err := BudgetChanged(ctx, tx, LimitAccount(b.Owner.Level, b.Owner.ID, l.ID), at); err != nil {
+			return err
+		}
 	}
 	return nil
 }

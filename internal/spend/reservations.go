@@ -76,15 +76,19 @@ type hold struct {
 // nothing.
 func (c *LeaseCache) Reserve(ctx context.Context, budgets []Cap, amount credits.Micro, now time.Time) (*Reservation, error) {
 	r := &Reservation{Amount: amount, cache: c, keys: make([]accountPeriod, 0, len(budgets)), holds: make([]hold, 0, len(budgets))}
+	requests := make([]reserveRequest, 0, len(budgets))
 	for _, b := range inOrder(budgets, now) {
 		r.keys = append(r.keys, b.key)
-		if b.limit == nil {
-			continue
+		if b.limit != nil {
+			requests = append(requests, reserveRequest{key: b.key, limit: *b.limit, amount: amount, arrived: time.Now()})
 		}
-		h, err := c.reserve(ctx, reserveRequest{key: b.key, limit: *b.limit, amount: amount, arrived: time.Now()})
+	}
+	c.acquireMissing(ctx, requests)
+	for _, request := range requests {
+		h, err := c.reserve(ctx, request)
 		if err != nil {
 			if _, refused := errors.AsType[*Refusal](err); refused {
-				c.refusals.WithLabelValues(string(b.key.Level)).Inc()
+				c.refusals.WithLabelValues(string(request.key.Level)).Inc()
 			}
 			r.end(0)
 			return nil, err

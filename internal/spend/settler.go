@@ -13,6 +13,7 @@ import (
 	"turnpike/internal/audit"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
+	"turnpike/internal/endusers"
 	"turnpike/internal/events"
 )
 
@@ -34,7 +35,8 @@ func NewSettler(l *Ledger, p *events.Publisher, now func() time.Time) *Settler {
 	s := &Settler{publisher: p, now: now, budgets: map[Account]*alertBudget{}, alerted: map[accountPeriod]publishedSet{}}
 	s.last = db.NewLast(s.settleAll)
 	l.db.OnSignal(accounts.SignalWorkspace, s.forgetWorkspace)
-	l.db.OnSignal(access.SignalKey, s.forgetKey)
+	l.db.OnSignal(access.SignalKey, s.forgetOwner)
+	l.db.OnSignal(endusers.SignalID, s.forgetOwner)
 	return s
 }
 
@@ -228,11 +230,14 @@ func ChangeBilling(ctx context.Context, tx *db.Tx, workspaceID string, c Billing
 // BudgetChanged reclaims the leases of an account whose budget has changed, and
 // publishes the alerts that are due under the new budget.
 func BudgetChanged(ctx context.Context, tx *db.Tx, a Account, now time.Time) error {
-	key := accountPeriod{a, PeriodOf(now)}
-	ReclaimLeases(tx, a, key.Period)
 	budget, err := loadAlertBudget(ctx, tx, a, false)
-	if err != nil || budget.limit == nil {
+	if err != nil {
 		return err
+	}
+	key := accountPeriod{a, PeriodIn(budget.window, now)}
+	ReclaimLeases(tx, a, key.Period)
+	if budget.limit == nil {
+		return nil
 	}
 	b, err := ReadBalance(ctx, tx, a, key.Period)
 	if err != nil {

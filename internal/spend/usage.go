@@ -35,11 +35,16 @@ type Usage struct {
 
 // usageConflict returns the clause that adds to an existing row.
 func usageConflict(table string) string {
+	return usageConflictOn(table, "key_id, project, model, provider")
+}
+
+// usageConflictOn is usageConflict for a table with other dimensions.
+func usageConflictOn(table, dimensions string) string {
 	var set []string
 	for _, column := range []string{"requests", "errors", "input_tokens", "output_tokens", "cached_tokens", "credits", "simulated_credits"} {
 		set = append(set, column+" = "+saturatingSum(table, column))
 	}
-	return "ON CONFLICT (workspace_id, environment, start, key_id, project, model, provider) DO UPDATE SET " + strings.Join(set, ", ")
+	return "ON CONFLICT (workspace_id, environment, start, " + dimensions + ") DO UPDATE SET " + strings.Join(set, ", ")
 }
 
 var usageColumns = []string{"workspace_id text", "environment text", "start bigint", "key_id text", "project text", "model text", "provider text",
@@ -125,7 +130,7 @@ func addUsage(ctx context.Context, tx *db.Tx, list []audit.Settlement) error {
 			return err
 		}
 	}
-	return nil
+	return addUserUsage(ctx, tx, list)
 }
 
 func (r rollup) count(sums map[usageKey]*usageSums, e *audit.Entry, sign int64) {

@@ -70,9 +70,10 @@ func populate(t *testing.T, s *harness.Server, n tenant, project string) tenant 
 	rule := post("/v1/federation_rules", map[string]any{"name": "ci", "issuer": "https://issuer.example.com", "audience": "turnpike", "subject": "repo:acme/app",
 		"key_id": spare.Text("id"), "scopes": []string{"models:read"}})
 	tools := post("/v1/tool_servers", map[string]any{"label": ids.New("")[10:], "url": "https://example.invalid/mcp"})
+	user := post("/v1/scoped_tokens", map[string]any{"scopes": []string{"models:read"}, "user": ids.New("")})
 	route := post("/v1/routes", map[string]any{"name": ids.New("")[10:], "models": []string{model}})
 	n.ids = map[string]string{
-		"/v1/routes/": route.Text("id"), "/v1/federation_rules/": rule.Text("id"),
+		"/v1/users/": n.userID(t, s, user.Text("user")), "/v1/routes/": route.Text("id"), "/v1/federation_rules/": rule.Text("id"),
 		"/v1/files/": file.Text("id"), "/v1/tool_servers/": tools.Text("id"),
 		"/v1/messages/batches/": post("/v1/messages/batches", map[string]any{"requests": []any{map[string]any{"custom_id": "a", "params": map[string]any{}}}}).Text("id"),
 		"/v1/batches/":          post("/v1/batches", map[string]any{"input_file_id": file.Text("id"), "endpoint": "/v1/chat/completions", "completion_window": "24h"}).Text("id"),
@@ -90,6 +91,16 @@ func populate(t *testing.T, s *harness.Server, n tenant, project string) tenant 
 		})
 	}
 	return n
+}
+
+// userID returns the ID of an end user. Pinned keys can't see any.
+func (n tenant) userID(t *testing.T, s *harness.Server, name string) string {
+	t.Helper()
+	r := s.Do(t, harness.Request{Method: "GET", Path: "/v1/users?user=" + name, Key: n.key})
+	if r.Code() == "project_not_allowed" {
+		return ids.New(ids.EndUser)
+	}
+	return r.Want(t, 200, "").Text("data.0.id")
 }
 
 // idRoutes are the routes with an ID in their path, except for IDs that all
@@ -121,6 +132,8 @@ func (n tenant) at(t *testing.T, s *harness.Server, rt api.Route, owner tenant) 
 		r.Body = map[string]any{"metadata": map[string]any{"a": "b"}}
 	case "POST /v1/conversations/{id}/items":
 		r.Body = map[string]any{"items": []any{map[string]any{"role": "user", "content": "Hi."}}}
+	case "PATCH /v1/users/{id}":
+		r.Body = map[string]any{"blocked": true}
 	case "PATCH /v1/routes/{id}":
 		r.Body = map[string]any{"timeout_ms": 1000}
 	case "PATCH /v1/webhooks/{id}", "PATCH /v1/tool_servers/{id}":
@@ -156,11 +169,16 @@ func (n tenant) checkCannotSee(t *testing.T, s *harness.Server, owner tenant) {
 	}
 }
 
+func (n tenant) isPinned(t *testing.T, s *harness.Server) bool {
+	t.Helper()
+	return s.Do(t, harness.Request{Method: "GET", Path: "/v1/users", Key: n.key}).Code() == "project_not_allowed"
+}
+
 // checkSeesOwn reads one object of each type.
 func (n tenant) checkSeesOwn(t *testing.T, s *harness.Server) {
 	t.Helper()
 	for before, id := range n.ids {
-		if before != "/v1/scoped_tokens/" {
+		if before != "/v1/scoped_tokens/" && (before != "/v1/users/" || !n.isPinned(t, s)) {
 			s.Do(t, harness.Request{Method: "GET", Path: before + id, Key: n.key}).Want(t, 200, "")
 		}
 	}

@@ -16,7 +16,7 @@ var layers = []layer{
 	{"wiring", list("app")},
 	{"faces", list("api dashboard tunnel")},
 	{"engines", list("gateway providers media background agents batches webhooks notifications leaks federation lanes mail retention backup certificates")},
-	{"records", list("accounts idempotency conversations access people limits spend catalog events audit files apifiles operators modelroutes")},
+	{"records", list("accounts endusers idempotency conversations access people limits spend catalog events audit files apifiles operators modelroutes")},
 	{"settings", list("config")},
 	{"upper ground", list("nodes visibility openai web docsite")},
 	{"middle ground", list("db safehttp jsonbody keyring addrlimit connlimit")},
@@ -31,7 +31,7 @@ var sameLayer = []grant{
 	{from: list("gateway"), to: list("providers")},
 	{from: members("engines"), to: list("lanes mail retention notifications")},
 	{from: members("records"), to: list("accounts events audit")},
-	{from: list("spend"), to: list("catalog access")}, // access has the budgets of keys
+	{from: list("spend"), to: list("catalog access endusers")}, // access has the budgets of keys
 	{from: list("access accounts"), to: list("catalog")},
 	{from: list("apifiles"), to: list("files")},
 	{from: list("people"), to: list("access")},    // access defines what a role may do

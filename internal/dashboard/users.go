@@ -1,0 +1,165 @@
+package dashboard
+
+import (
+	"turnpike/internal/accounts"
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/endusers"
+	"turnpike/internal/ids"
+	"turnpike/internal/spend"
+)
+
+type usersData struct {
+	Top      []userRow // by their spending this month
+	Users    []userRow
+	Settings userSettingsForm
+	Search   string
+	Blocked  bool
+	Next     pager
+}
+
+type userSettingsForm struct {
+	accounts.UserSettings
+	Seen    string // the fingerprint of the form's values
+	Windows []accounts.Window
+}
+
+// userRow is a user with the limits that apply.
+type userRow struct {
+	*endusers.User
+	accounts.UserLimits
+	Spent   credits.Micro // in the current window
+	Windows []accounts.Window
+}
+
+// Seen returns the fingerprint of the form's values.
+func (r userRow) Seen() string { return userFingerprint(r.User) }
+
+func userFingerprint(u *endusers.User) string {
+	return fingerprint(u.Override.Budget, u.Override.Window, u.Override.RequestsPerMinute)
+}
+
+func userSettingsFingerprint(s accounts.UserSettings) string {
+	return fingerprint(s.FromRequests, s.Default.Budget, s.Default.Window, s.Default.RequestsPerMinute)
+}
+
+func (req *request) userRows(list []*endusers.User) ([]userRow, error) {
+	byDefault := req.workspace.Users.Default
+	spent, err := spend.SpentByUsers(req.Context(), req.s.DB, list, byDefault, req.now())
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]userRow, len(list))
+	for i, u := range list {
+		rows[i] = userRow{u, u.Limits(byDefault), spent[u.ID], accounts.Windows}
+	}
+	return rows, nil
+}
+
+func usersPage(req *request) (*view, error) {
+	t := req.workspace.In(req.env)
+	d := usersData{Search: req.query("user"), Blocked: req.query("blocked") == "yes",
+		Settings: userSettingsForm{req.workspace.Users, userSettingsFingerprint(req.workspace.Users), accounts.Windows}}
+	page := req.page(ids.EndUser)
+	list, more, err := endusers.List(req.Context(), req.s.DB, t, endusers.Filter{Name: d.Search, Blocked: d.Blocked}, page)
+	if err != nil {
+		return nil, err
+	}
+	d.Next = req.pager(page, more, func() string { return list[len(list)-1].ID })
+	if d.Users, err = req.userRows(list); err != nil {
+		return nil, err
+	}
+	if d.Search == "" && !d.Blocked && page.After == "" {
+		top, err := spend.TopUsers(req.Context(), req.s.DB, t, spend.PeriodOf(req.now()).Start(), spendersShown)
+		if err != nil {
+			return nil, err
+		}
+		if d.Top, err = req.userRows(top); err != nil {
+			return nil, err
+		}
+	}
+	return &view{template: "users", title: "Users", data: d}, nil
+}
+
+func userPage(req *request) (*view, error) {
+	u, err := endusers.Get(req.Context(), req.s.DB, req.workspace.In(req.env), req.id())
+	if err != nil {
+		return nil, err
+	}
+	rows, err := req.userRows([]*endusers.User{u})
+	if err != nil {
+		return nil, err
+	}
+	return &view{template: "user", title: u.Name, data: rows[0]}, nil
+}
+
+// readUserLimits reads limits. Empty fields are not set.
+func (req *request) readUserLimits() (l accounts.UserLimits, err error) {
+	if l.Budget, err = req.formCredits("budget"); err != nil {
+		return l, err
+	}
+	l.Window = accounts.Window(req.form("window"))
+	l.RequestsPerMinute, err = req.formNumber("requests_per_minute")
+	return l, err
+}
+
+func updateUserSettings(req *request) (*view, error) {
+	limits, err := req.readUserLimits()
+	if err != nil {
+		return nil, err
+	}
+	return req.save(req.to("users"), "Settings saved.", func(tx *db.Tx) error {
+		w, err := accounts.GetWorkspaceLocked(req.Context(), tx, req.workspace.ID)
+		if err != nil {
+			return err
+		}
+		before := userSettingsFingerprint(w.Users)
+		w.Users = accounts.UserSettings{FromRequests: req.form("from_requests") != "", Default: limits}
+		if err := req.checkEditConflict(before, userSettingsFingerprint(w.Users)); err != nil {
+			return err
+		}
+		return endusers.SaveSettings(req.Context(), tx, req.actor(), w, req.now())
+	})
+}
+
+func updateUser(req *request) (*view, error) {
+	limits, err := req.readUserLimits()
+	if err != nil {
+		return nil, err
+	}
+	return req.save(req.to("users/"+req.id()), "Limits saved.", func(tx *db.Tx) error {
+		var before string
+		u, err := req.changeUser(tx, func(u *endusers.User) {
+			before = userFingerprint(u)
+			u.Override = limits
+		})
+		if err != nil {
+			return err
+		}
+		return req.checkEditConflict(before, userFingerprint(u))
+	})
+}
+
+func (req *request) changeUser(tx *db.Tx, apply func(*endusers.User)) (*endusers.User, error) {
+	return spend.ChangeUser(req.Context(), tx, req.workspace.In(req.env), req.id(), spend.UserChange{By: req.actor(), Apply: apply, At: req.now()})
+}
+
+// blockUser returns the action that blocks or unblocks a user.
+func blockUser(blocked bool, notice string) func(*request) (*view, error) {
+	return func(req *request) (*view, error) {
+		return req.save(req.to("users/"+req.id()), notice, func(tx *db.Tx) error {
+			_, err := req.changeUser(tx, func(u *endusers.User) { u.Block(blocked, req.now()) })
+			return err
+		})
+	}
+}
+
+func deleteUser(req *request) (*view, error) {
+	return req.save(req.to("users"), "User deleted.", func(tx *db.Tx) error {
+		u, err := endusers.GetLocked(req.Context(), tx, req.workspace.In(req.env), req.id())
+		if err != nil {
+			return err
+		}
+		return endusers.Delete(req.Context(), tx, req.actor(), u, req.now())
+	})
+}

@@ -1,0 +1,236 @@
+package endusers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/db"
+	"turnpike/internal/fault"
+)
+
+const (
+	// cacheTTL limits how long a node that misses signals serves a blocked user.
+	cacheTTL  = 10 * time.Second
+	cacheSize = 100_000
+	// loadTimeout is how long a request waits for the database.
+	loadTimeout = 4 * time.Second
+	// maxLoads is how many users one statement reads.
+	maxLoads = 100
+)
+
+// Settings are where a directory reads the settings of workspaces.
+type Settings func(ctx context.Context, workspaceID string) (accounts.UserSettings, error)
+
+// Directory returns users from memory, and creates those that only requests name.
+type Directory struct {
+	db       *db.DB
+	now      func() time.Time
+	settings Settings
+	cache    *otter.Cache[string, cached] // by cacheKey
+
+	// mu orders stores and invalidations, so that a read from before a change can't be cached after it.
+	mu         sync.RWMutex
+	generation int64
+	waiting    []*load
+	loading    bool // a goroutine serves those that wait
+}
+
+type cached struct {
+	user     *User
+	loadedAt time.Time
+}
+
+// Active is the user of a request with the limits that apply.
+type Active struct {
+	*User
+	accounts.UserLimits
+}
+
+// NewDirectory returns a directory that follows changes on any node.
+func NewDirectory(d *db.DB, settings Settings, now func() time.Time) (*Directory, error) {
+	cache, err := otter.New(&otter.Options[string, cached]{MaximumSize: cacheSize})
+	if err != nil {
+		return nil, fmt.Errorf("cache of users: %w", err)
+	}
+	dir := &Directory{db: d, now: now, settings: settings, cache: cache}
+	d.OnSignal(signalUser, dir.invalidate)
+	return dir, nil
+}
+
+func cacheKey(t accounts.Tenant, name string) string { return t.Path() + "/" + name }
+
+func (d *Directory) invalidate(key string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.generation++
+	if key == "" {
+		d.cache.InvalidateAll()
+		return
+	}
+	d.cache.Invalidate(key)
+}
+
+// OfToken returns the user of a scoped token.
+func (d *Directory) OfToken(ctx context.Context, t accounts.Tenant, name string) (*Active, error) {
+	s, err := d.settings(ctx, t.WorkspaceID)
+	if err != nil {
+		return nil, err
+	}
+	return d.active(ctx, t, name, s)
+}
+
+// OfRequest returns the user that a request names, or nil if the workspace ignores it. name is called only
+// if it doesn't, and returns an empty string if there is none.
+func (d *Directory) OfRequest(ctx context.Context, t accounts.Tenant, name func() (string, error)) (*Active, error) {
+	s, err := d.settings(ctx, t.WorkspaceID)
+	if err != nil || !s.FromRequests {
+		return nil, err
+	}
+	user, err := name()
+	if err != nil || user == "" {
+		return nil, err
+	}
+	return d.active(ctx, t, user, s)
+}
+
+func (d *Directory) active(ctx context.Context, t accounts.Tenant, name string, s accounts.UserSettings) (*Active, error) {
+	key, now := cacheKey(t, name), d.now()
+	c, known := d.cache.GetIfPresent(key)
+	if !known || now.Sub(c.loadedAt) >= cacheTTL {
+		u, err := d.load(ctx, t, name, now)
+		if err != nil {
+			return nil, err
+		}
+		c.user = u
+	}
+	return &Active{c.user, c.user.Limits(s.Default)}, nil
+}
+
+// load reads the user, or creates it at its first use. Concurrent loads share statements and a transaction.
+func (d *Directory) load(ctx context.Context, t accounts.Tenant, name string, now time.Time) (*User, error) {
+	l := &load{tenant: t, name: name, now: now, done: make(chan struct{})}
+	d.mu.Lock()
+	l.generation = d.generation
+	d.waiting = append(d.waiting, l)
+	start := !d.loading
+	d.loading = true
+	d.mu.Unlock()
+	if start {
+		go d.loadWaiting()
+	}
+	select {
+	case <-l.done:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("look up user: %w", ctx.Err())
+	}
+	if l.err != nil {
+		if _, known := fault.As(l.err); known {
+			return nil, l.err
+		}
+		return nil, fmt.Errorf("look up user: %w", l.err)
+	}
+	return l.user, nil
+}
+
+// load is the lookup of a user by a request that waits for it.
+type load struct {
+	tenant     accounts.Tenant
+	name       string
+	now        time.Time
+	generation int64
+	done       chan struct{}
+	user       *User
+	err        error
+}
+
+// loadWaiting loads users until no request waits for one.
+func (d *Directory) loadWaiting() {
+	for {
+		d.mu.Lock()
+		n := min(len(d.waiting), maxLoads)
+		list := d.waiting[:n:n]
+		d.waiting = d.waiting[n:]
+		d.loading = n > 0
+		d.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		d.loadAll(list)
+	}
+}
+
+func (d *Directory) loadAll(list []*load) {
+	ctx, cancel := context.WithTimeout(context.Background(), loadTimeout)
+	defer cancel()
+	err := readAll(ctx, d.db, list)
+	var missing []*load
+	for _, l := range list {
+		if l.err = err; err == nil && (l.user == nil || l.now.Sub(l.user.SeenAt) >= seenInterval) {
+			missing = append(missing, l)
+		}
+	}
+	if len(missing) > 0 && d.ensureAll(ctx, missing) != nil {
+		for _, l := range missing { // each has its own error
+			l.err = d.ensureAll(ctx, []*load{l})
+		}
+	}
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	for _, l := range list {
+		if l.err == nil && l.generation == d.generation {
+			d.cache.Set(cacheKey(l.tenant, l.name), cached{l.user, l.now})
+		}
+		close(l.done)
+	}
+}
+
+// ensureAll creates users, or stores that they were seen. All transactions lock them in the order of their keys.
+func (d *Directory) ensureAll(ctx context.Context, list []*load) error {
+	slices.SortFunc(list, func(a, b *load) int {
+		return strings.Compare(cacheKey(a.tenant, a.name), cacheKey(b.tenant, b.name))
+	})
+	return d.db.Write(ctx, func(tx *db.Tx) error {
+		for _, l := range list {
+			u, err := Ensure(ctx, tx, Use{Tenant: l.tenant, Name: l.name, At: l.now})
+			if err != nil {
+				return err
+			}
+			l.user = u
+		}
+		return nil
+	})
+}
+
+// readAll reads the users that exist.
+func readAll(ctx context.Context, q db.Querier, list []*load) error {
+	var rows []string
+	var args []any
+	waiting := map[string][]*load{}
+	for _, l := range list {
+		key := cacheKey(l.tenant, l.name)
+		if waiting[key] = append(waiting[key], l); len(waiting[key]) > 1 {
+			continue
+		}
+		n := len(args)
+		rows = append(rows, fmt.Sprintf("($%d, $%d, $%d)", n+1, n+2, n+3))
+		args = append(args, l.tenant.WorkspaceID, string(l.tenant.Environment), l.name)
+	}
+	found, err := q.Query(ctx, "SELECT "+columns+" FROM end_users WHERE (workspace_id, environment, name) IN (VALUES "+strings.Join(rows, ", ")+")", args...)
+	return db.Each(found, err, func(r db.Row) error {
+		u, err := scan(r)
+		if err != nil {
+			return err
+		}
+		for _, l := range waiting[cacheKey(u.Tenant, u.Name)] {
+			l.user = u
+		}
+		return nil
+	})
+}

@@ -1,0 +1,73 @@
+package gateway
+
+import (
+	"context"
+
+	"github.com/go-json-experiment/json"
+
+	"turnpike/internal/audit"
+	"turnpike/internal/endusers"
+	"turnpike/internal/fault"
+	"turnpike/internal/limits"
+	"turnpike/internal/spend"
+)
+
+// identifyUser finds the end user of a call: its token's, or the one that its body names if the workspace
+// reads it. A blocked user is refused.
+func (g *Gateway) identifyUser(ctx context.Context, c *Call) error {
+	if g.EndUsers == nil || c.Batch != nil && c.Prepaid != nil { // the latter was checked when it was prepared
+		return nil
+	}
+	p := c.Principal
+	var u *endusers.Active
+	var err error
+	if p.EndUser != "" {
+		u, err = g.EndUsers.OfToken(ctx, p.Tenant, p.EndUser)
+	} else {
+		u, err = g.EndUsers.OfRequest(ctx, p.Tenant, func() (string, error) { return userIn(c.Body) })
+	}
+	if err != nil || u == nil {
+		return err
+	}
+	c.user = u
+	c.Record.Note(func(e *audit.Entry) { e.EndUser = u.ID })
+	if u.BlockedAt != nil {
+		return fault.New(fault.UserBlocked, "This user is blocked. An admin can unblock it with PATCH /v1/users/%s.", u.ID)
+	}
+	return nil
+}
+
+// userIn returns the user that a body names, or an empty string.
+func userIn(body []byte) (string, error) {
+	var in struct {
+		User             string `json:"user"`
+		SafetyIdentifier string `json:"safety_identifier"`
+	}
+	if len(body) == 0 || json.Unmarshal(body, &in) != nil { // the provider rejects other types
+		return "", nil
+	}
+	param, name := "user", in.User
+	if in.SafetyIdentifier != "" {
+		param, name = "safety_identifier", in.SafetyIdentifier
+	}
+	if name == "" {
+		return "", nil
+	}
+	return name, endusers.CheckName(param, name)
+}
+
+// userCap returns the account of the call's end user.
+func (c Call) userCap() (spend.Cap, bool) {
+	if c.user == nil {
+		return spend.Cap{}, false
+	}
+	return spend.Cap{Account: spend.Account{Level: spend.EndUser, ID: c.user.ID}, Window: c.user.Window, Limit: c.user.Budget}, true
+}
+
+// userSubject returns the rate limit of the call's end user.
+func (c Call) userSubject() (limits.Subject, bool) {
+	if c.user == nil || c.user.RequestsPerMinute == nil || c.Step {
+		return limits.Subject{}, false
+	}
+	return limits.Subject{ID: c.user.ID, Limits: limits.Limits{RequestsPerMinute: *c.user.RequestsPerMinute}}, true
+}

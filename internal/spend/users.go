@@ -1,0 +1,118 @@
+package spend
+
+import (
+	"context"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/endusers"
+	"turnpike/internal/events"
+	"turnpike/internal/fault"
+)
+
+// UserChange is an admin's change to an end user.
+type UserChange struct {
+	By    audit.Actor
+	Apply func(*endusers.User)
+	At    time.Time
+}
+
+// ChangeUser applies a change to an end user and records it in the admin log. A
+// new budget can't be lower than what is already spent.
+func ChangeUser(ctx context.Context, tx *db.Tx, t accounts.Tenant, id string, c UserChange) (*endusers.User, error) {
+	u, err := endusers.GetLocked(ctx, tx, t, id)
+	if err != nil {
+		return nil, err
+	}
+	before := u.Override
+	c.Apply(u)
+	if err := endusers.Update(ctx, tx, c.By, u, c.At); err != nil {
+		return nil, err
+	}
+	if t.Environment != accounts.Live || u.Override.Equal(before) {
+		return u, nil
+	}
+	w, err := accounts.GetWorkspace(ctx, tx, t.WorkspaceID)
+	if err != nil {
+		return nil, err
+	}
+	account := Account{EndUser, u.ID}
+	if limits := u.Limits(w.Users.Default); u.Override.Budget != nil {
+		spent, err := ReadBalance(ctx, tx, account, PeriodIn(limits.Window, c.At))
+		if err != nil {
+			return nil, err
+		}
+		if err := checkSpent("budget", *limits.Budget, spent.Spent); err != nil {
+			return nil, err
+		}
+	}
+	return u, BudgetChanged(ctx, tx, account, c.At)
+}
+
+// SpentByUsers returns the spending of end users in the current period of their
+// windows, by Turnpike's ID. Test users have none.
+func SpentByUsers(ctx context.Context, q db.Querier, list []*endusers.User, byDefault accounts.UserLimits, at time.Time) (map[string]credits.Micro, error) {
+	windows := map[accounts.Window][]string{}
+	for _, u := range list {
+		w := u.Limits(byDefault).Window
+		windows[w] = append(windows[w], u.ID)
+	}
+	out := make(map[string]credits.Micro, len(list))
+	for w, ids := range windows {
+		spent, err := Spent(ctx, q, EndUser, ids, PeriodIn(w, at))
+		if err != nil {
+			return nil, err
+		}
+		for id, amount := range spent {
+			out[id] = amount
+		}
+	}
+	return out, nil
+}
+
+// userBudgets reads the budgets of end users in one statement, and their
+// workspaces. Deleted users have no limit. Events name a user only by its ID, so
+// that they stay pseudonymous when it is deleted.
+func userBudgets(ctx context.Context, tx *db.Tx, ids []string) (map[string]*alertBudget, error) {
+	users, err := endusers.ByID(ctx, tx, ids)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]*alertBudget, len(ids))
+	workspaces := map[string]*accounts.Workspace{}
+	for _, id := range ids {
+		u := users[id]
+		if u == nil {
+			out[id] = &alertBudget{}
+			continue
+		}
+		w := workspaces[u.WorkspaceID]
+		if w == nil {
+			if w, err = accounts.GetWorkspace(ctx, tx, u.WorkspaceID); fault.Is(err, fault.NotFound) {
+				out[id] = &alertBudget{}
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			workspaces[w.ID] = w
+		}
+		limits := u.Limits(w.Users.Default)
+		out[id] = &alertBudget{origin: events.Origin{Tenant: u.Tenant}, source: EndUser, id: u.ID, name: u.ID, limit: limits.Budget, window: limits.Window,
+			thresholds: w.AlertThresholds.Or(accounts.DefaultAlertThresholds)}
+	}
+	return out, nil
+}
+
+func userBudget(ctx context.Context, tx *db.Tx, id string, lock bool) (*alertBudget, error) {
+	if lock {
+		if err := endusers.Lock(ctx, tx, id); err != nil {
+			return nil, err
+		}
+	}
+	found, err := userBudgets(ctx, tx, []string{id})
+	return found[id], err
+}

@@ -1,0 +1,124 @@
+package spend
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
+	"turnpike/internal/db"
+	"turnpike/internal/endusers"
+)
+
+// ByUser is the dimension of end users. Their usage is stored by the day, apart from other dimensions.
+const ByUser = "user"
+
+const userStep = 24 * time.Hour
+
+var addUserDays = db.NewBulk("usage_users", usageConflictOn("usage_users", "end_user_id"), "workspace_id text", "environment text", "start bigint", "end_user_id text",
+	"requests bigint", "errors bigint", "input_tokens bigint", "output_tokens bigint", "cached_tokens bigint", "credits bigint", "simulated_credits bigint")
+
+type userKey struct {
+	accounts.Tenant
+	start int64
+	user  string
+}
+
+// addUserUsage adds settled model requests to the usage of their end users.
+func addUserUsage(ctx context.Context, tx *db.Tx, list []audit.Settlement) error {
+	sums := map[userKey]*usageSums{}
+	count := func(e *audit.Entry, sign int64) {
+		k := userKey{e.Tenant, e.CreatedAt.Truncate(userStep).Unix(), e.EndUser}
+		if sums[k] == nil {
+			sums[k] = &usageSums{}
+		}
+		sums[k].count(e, sign)
+	}
+	for _, b := range list {
+		if b.Entry.Model == "" || b.Entry.EndUser == "" {
+			continue
+		}
+		count(b.Entry, 1)
+		if b.Previous != nil {
+			count(b.Previous, -1)
+		}
+	}
+	if len(sums) == 0 {
+		return nil
+	}
+	keys := slices.SortedFunc(maps.Keys(sums), func(a, b userKey) int { // all transactions lock rows in this order
+		return cmp.Or(strings.Compare(a.WorkspaceID, b.WorkspaceID), cmp.Compare(a.Environment, b.Environment), cmp.Compare(a.start, b.start), strings.Compare(a.user, b.user))
+	})
+	var rows [][]any
+	for _, k := range keys {
+		if s := sums[k]; *s != (usageSums{}) {
+			rows = append(rows, []any{k.WorkspaceID, string(k.Environment), k.start, k.user, s.requests, s.errors, s.input, s.output, s.cached, s.credits, s.simulated})
+		}
+	}
+	return db.Wrap(addUserDays.Send(ctx, tx, rows, nil), "add usage of users")
+}
+
+// UserUsage is the usage of an end user in a time bucket.
+type UserUsage struct {
+	EndUser string // Turnpike's ID
+	Usage
+}
+
+// ReadUserUsage returns the usage of end users by the day or the month.
+func ReadUserUsage(ctx context.Context, q db.Querier, u UsageQuery) ([]UserUsage, error) {
+	at := map[userKey]int{}
+	var out []UserUsage
+	rows, err := q.Query(ctx, "SELECT start, end_user_id, "+usageSum+` FROM usage_users WHERE workspace_id = $1 AND environment = $2 AND start >= $3 AND start < $4
+		GROUP BY start, end_user_id`+u.limit(), u.WorkspaceID, u.Environment, u.Bucket.floor(u.Start).Unix(), u.Bucket.ceil(u.End).Unix())
+	err = db.Each(rows, err, func(r db.Row) error {
+		var start int64
+		var x UserUsage
+		if err := r.Scan(append([]any{&start, &x.EndUser}, x.sums()...)...); err != nil {
+			return err
+		}
+		x.Start = u.Bucket.floor(time.Unix(start, 0))
+		k := userKey{start: x.Start.Unix(), user: x.EndUser}
+		if i, known := at[k]; known {
+			out[i].Add(x.Usage)
+			return nil
+		}
+		if u.Most > 0 && len(out) == u.Most {
+			return ErrTooMuchUsage
+		}
+		at[k] = len(out)
+		out = append(out, x)
+		return nil
+	})
+	slices.SortFunc(out, func(a, b UserUsage) int {
+		return cmp.Or(a.Start.Compare(b.Start), strings.Compare(a.EndUser, b.EndUser))
+	})
+	return out, db.Wrap(err, "read usage of users")
+}
+
+// sums returns the destinations of usageSum.
+func (x *Usage) sums() []any {
+	return []any{&x.Requests, &x.Errors, &x.InputTokens, &x.OutputTokens, &x.CachedTokens, (*int64)(&x.Credits), (*int64)(&x.SimulatedCredits)}
+}
+
+// TopUsers returns the end users with the highest cost since a time. Test requests count with what they
+// would have cost. Deleted users are left out.
+func TopUsers(ctx context.Context, q db.Querier, t accounts.Tenant, since time.Time, limit int) ([]*endusers.User, error) {
+	top, err := db.List(ctx, q, db.Value[string], `SELECT t.end_user_id FROM usage_users t JOIN end_users u ON u.id = t.end_user_id
+		WHERE t.workspace_id = $1 AND t.environment = $2 AND t.start >= $3
+		GROUP BY t.end_user_id ORDER BY sum(t.credits) + sum(t.simulated_credits) DESC, t.end_user_id LIMIT $4`, t.WorkspaceID, t.Environment, since.Unix(), int64(limit))
+	if err != nil {
+		return nil, db.Wrap(err, "read usage of users")
+	}
+	found, err := endusers.ByID(ctx, q, top)
+	list := make([]*endusers.User, 0, len(top))
+	for _, id := range top {
+		if u := found[id]; u != nil {
+			list = append(list, u)
+		}
+	}
+	return list, err
+}
