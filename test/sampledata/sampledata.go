@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -40,7 +41,7 @@ type Workspace struct {
 	ModelBatchID, MessageBatchID              string
 	RunID, ApprovalID, DoneRunID              string
 	InvitationID, MemberID, ToolServerID      string
-	RouteID, FederationRuleID                 string
+	RouteID, FederationRuleID, EndUserID      string
 
 	text      func(string) string
 	addresses map[string]string // final addresses of the demo's endpoints
@@ -71,6 +72,9 @@ func Fill(t testing.TB, s *harness.Server, name string, text func(string) string
 	w.FederationRuleID = w.post(t, "/v1/federation_rules", map[string]any{"name": w.text("release workflow"), "issuer": "https://issuer.example.com", "audience": "turnpike",
 		"subject": "repo:acme/app", "key_id": w.KeyID, "scopes": []string{"models:read"}}).Text("id")
 	w.RouteID = w.post(t, "/v1/routes", map[string]any{"name": "support", "models": []string{"gpt-4o-mini"}}).Text("id")
+	user := w.text("customer-17")
+	w.post(t, "/v1/scoped_tokens", map[string]any{"scopes": []string{"models:read"}, "user": user, "user_limits": map[string]any{"budget": 5, "window": "week"}})
+	w.EndUserID = w.get(t, "/v1/users?user="+url.QueryEscape(user)).Text("data.0.id")
 	w.ToolServerID = w.post(t, "/v1/tool_servers", map[string]any{"label": "docs", "url": "https://example.invalid/mcp", "description": w.text("docs")}).Text("id")
 	return w
 }
@@ -111,7 +115,7 @@ func (w *Workspace) id(path, name string) string {
 	}
 	return map[string]string{"keys": w.KeyID, "projects": w.ProjectID, "requests": w.RequestID, "webhooks": w.EndpointID, "deliveries": w.DeliveryID,
 		"events": w.EventID, "replays": w.ReplayID, "images": w.BatchID, "videos": w.VideoID, "voice": w.VoiceID, "transcriptions": w.TranscriptID, "batches": w.ModelBatchID, "message-batches": w.MessageBatchID, "tokens": w.TokenID, "runs": w.RunID, "approvals": w.ApprovalID, "invitations": w.InvitationID,
-		"members": w.MemberID, "tools": w.ToolServerID, "routes": w.RouteID, "federation": w.FederationRuleID}[kind]
+		"members": w.MemberID, "tools": w.ToolServerID, "routes": w.RouteID, "federation": w.FederationRuleID, "users": w.EndUserID}[kind]
 }
 
 func (w *Workspace) call(t testing.TB, r harness.Request) *harness.Response {

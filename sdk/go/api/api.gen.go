@@ -1609,6 +1609,9 @@ type BillingUpdate struct {
 	MonthlyCredits *Credits `json:"monthly_credits,omitempty"`
 }
 
+// BudgetWindow How long a budget lasts before it starts again, in UTC. A week starts on Monday.
+type BudgetWindow = string
+
 // Credits An amount of credits, with up to six decimal places.
 type Credits = float64
 
@@ -2888,6 +2891,9 @@ type ScopedToken struct {
 
 	// Scopes The scopes, as long as the key has them too.
 	Scopes []ScopeName `json:"scopes"`
+
+	// User Your ID of the end user.
+	User *string `json:"user"`
 }
 
 // ScopedTokenObject defines model for ScopedToken.Object.
@@ -2909,6 +2915,12 @@ type ScopedTokenCreate struct {
 
 	// Scopes The scopes of the token. Grant only those that the page needs.
 	Scopes []ScopeName `json:"scopes"`
+
+	// User Your ID of the end user. The token's requests count toward the user's account, whatever the request body says.
+	User *string `json:"user,omitempty"`
+
+	// UserLimits Limits of the end user. Fields that you omit keep the value of the previous token, or else the workspace's default. Limits that an admin has set with `PATCH /v1/users/{id}` take precedence. Requires `user`.
+	UserLimits *UserLimits `json:"user_limits,omitempty"`
 }
 
 // ScopedTokenID defines model for ScopedTokenId.
@@ -2947,6 +2959,9 @@ type ScopedTokenWithValue struct {
 
 	// Scopes The scopes, as long as the key has them too.
 	Scopes []ScopeName `json:"scopes"`
+
+	// User Your ID of the end user.
+	User *string `json:"user"`
 
 	// Value The token itself, to be sent as `Authorization: Bearer`. Shown this once.
 	Value string `json:"value"`
@@ -3348,6 +3363,25 @@ type UsageRow struct {
 
 	// Start The start of the bucket.
 	Start int `json:"start"`
+
+	// User With `user`: your ID of the end user. Absent if the user is deleted.
+	User   *string `json:"user,omitempty"`
+	UserID *UserID `json:"user_id,omitempty"`
+}
+
+// UserID defines model for UserId.
+type UserID = string
+
+// UserLimits Limits of an end user. Null means not set.
+type UserLimits struct {
+	// Budget The credits that the user can spend in each window. `0` blocks every request that costs credits.
+	Budget *Credits `json:"budget,omitempty"`
+
+	// RequestsPerMinute The requests that the user can send per minute.
+	RequestsPerMinute *int `json:"requests_per_minute,omitempty"`
+
+	// Window The window of the budget. Without one, it is a month.
+	Window *BudgetWindow `json:"window,omitempty"`
 }
 
 // Video A video, in OpenAI's format with additional fields. It is also the data of `video.render.completed`.
@@ -4577,7 +4611,7 @@ type GetUsageParams struct {
 	// Bucket The bucket size, in UTC.
 	Bucket *GetUsageParamsBucket `form:"bucket,omitempty" json:"bucket,omitempty"`
 
-	// GroupBy The dimensions to group by: `key`, `project`, `model` and `provider`, separated by commas.
+	// GroupBy The dimensions to group by: `key`, `project`, `model` and `provider`, separated by commas, or `user` alone with the bucket `day` or `month`. Requests without an end user aren't in the groups of `user`.
 	GroupBy *string `form:"group_by,omitempty" json:"group_by,omitempty"`
 
 	// ServiceProject The project of the request.
@@ -7512,7 +7546,7 @@ type ClientInterface interface {
 
 	// GetUsage Get usage
 	//
-	// Returns the usage of model requests in your workspace and environment, by time and optionally by key, project, model or provider. A request counts at the time of its arrival, as soon as it has ended. Buckets without requests are left out.
+	// Returns the usage of model requests in your workspace and environment, by time and optionally by key, project, model, provider or end user. A request counts at the time of its arrival, as soon as it has ended. Buckets without requests are left out.
 	//
 	// Turnpike keeps minutes for 7 days, and larger buckets permanently. One response covers a day by the minute, 31 days by the hour, 400 days by the day, or ten years by the month.
 	// It has at most 10,000 rows, one for each bucket and group. A larger result fails with `400 invalid_parameter`. Use a shorter time range, a larger bucket or fewer `group_by` values.
@@ -9544,7 +9578,7 @@ func (c *Client) RefreshToolServer(ctx context.Context, id ToolServerIDInPath, p
 
 // GetUsage Get usage
 //
-// Returns the usage of model requests in your workspace and environment, by time and optionally by key, project, model or provider. A request counts at the time of its arrival, as soon as it has ended. Buckets without requests are left out.
+// Returns the usage of model requests in your workspace and environment, by time and optionally by key, project, model, provider or end user. A request counts at the time of its arrival, as soon as it has ended. Buckets without requests are left out.
 //
 // Turnpike keeps minutes for 7 days, and larger buckets permanently. One response covers a day by the minute, 31 days by the hour, 400 days by the day, or ten years by the month.
 // It has at most 10,000 rows, one for each bucket and group. A larger result fails with `400 invalid_parameter`. Use a shorter time range, a larger bucket or fewer `group_by` values.
@@ -16931,7 +16965,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetUsageWithResponse Get usage
 	//
-	// Returns the usage of model requests in your workspace and environment, by time and optionally by key, project, model or provider. A request counts at the time of its arrival, as soon as it has ended. Buckets without requests are left out.
+	// Returns the usage of model requests in your workspace and environment, by time and optionally by key, project, model, provider or end user. A request counts at the time of its arrival, as soon as it has ended. Buckets without requests are left out.
 	//
 	// Turnpike keeps minutes for 7 days, and larger buckets permanently. One response covers a day by the minute, 31 days by the hour, 400 days by the day, or ten years by the month.
 	// It has at most 10,000 rows, one for each bucket and group. A larger result fails with `400 invalid_parameter`. Use a shorter time range, a larger bucket or fewer `group_by` values.
@@ -20702,7 +20736,7 @@ func (c *ClientWithResponses) RefreshToolServerWithResponse(ctx context.Context,
 
 // GetUsageWithResponse Get usage
 //
-// Returns the usage of model requests in your workspace and environment, by time and optionally by key, project, model or provider. A request counts at the time of its arrival, as soon as it has ended. Buckets without requests are left out.
+// Returns the usage of model requests in your workspace and environment, by time and optionally by key, project, model, provider or end user. A request counts at the time of its arrival, as soon as it has ended. Buckets without requests are left out.
 //
 // Turnpike keeps minutes for 7 days, and larger buckets permanently. One response covers a day by the minute, 31 days by the hour, 400 days by the day, or ten years by the month.
 // It has at most 10,000 rows, one for each bucket and group. A larger result fails with `400 invalid_parameter`. Use a shorter time range, a larger bucket or fewer `group_by` values.

@@ -1194,7 +1194,7 @@ export interface paths {
         };
         /**
          * Get usage
-         * @description Returns the usage of model requests in your workspace and environment, by time and optionally by key, project, model or provider. A request counts at the time of its arrival, as soon as it has ended. Buckets without requests are left out.
+         * @description Returns the usage of model requests in your workspace and environment, by time and optionally by key, project, model, provider or end user. A request counts at the time of its arrival, as soon as it has ended. Buckets without requests are left out.
          *
          *     Turnpike keeps minutes for 7 days, and larger buckets permanently. One response covers a day by the minute, 31 days by the hour, 400 days by the day, or ten years by the month.
          *     It has at most 10,000 rows, one for each bucket and group. A larger result fails with `400 invalid_parameter`. Use a shorter time range, a larger bucket or fewer `group_by` values.
@@ -1838,6 +1838,7 @@ export interface components {
         AgentStepId: string;
         ApprovalId: string;
         ToolServerId: string;
+        UserId: string;
         RouteId: string;
         /** @description 1 to 64 letters, digits, dots, underscores and dashes, starting with a letter or digit. */
         ProjectId: string;
@@ -1845,14 +1846,14 @@ export interface components {
          * scope name
          * @description A scope, a wildcard for a resource (`images:*`), or `*` for everything. Wildcards include future scopes.
          */
-        ScopeName: "models:read" | "chat.completions:create" | "responses:create" | "messages:create" | "embeddings:create" | "moderations:create" | "rerank:create" | "images:create" | "images:read" | "videos:create" | "videos:read" | "voice:create" | "voice:read" | "files:create" | "files:read" | "audio.transcriptions:create" | "batches:create" | "batches:read" | "agents.runs:create" | "agents.runs:read" | "agents.runs:approve" | "webhooks:read" | "webhooks:write" | "events:read" | "events:replay" | "scoped_tokens:create" | "keys:read" | "keys:write" | "projects:read" | "projects:write" | "usage:read" | "audit:read" | "billing:read" | "billing:write" | "mcp.tools:call" | "tool_servers:read" | "tool_servers:write" | "routes:read" | "routes:write" | (string & {});
+        ScopeName: "models:read" | "chat.completions:create" | "responses:create" | "messages:create" | "embeddings:create" | "moderations:create" | "rerank:create" | "images:create" | "images:read" | "videos:create" | "videos:read" | "voice:create" | "voice:read" | "files:create" | "files:read" | "audio.transcriptions:create" | "batches:create" | "batches:read" | "agents.runs:create" | "agents.runs:read" | "agents.runs:approve" | "webhooks:read" | "webhooks:write" | "events:read" | "events:replay" | "scoped_tokens:create" | "keys:read" | "keys:write" | "projects:read" | "projects:write" | "usage:read" | "audit:read" | "billing:read" | "billing:write" | "mcp.tools:call" | "tool_servers:read" | "tool_servers:write" | "routes:read" | "routes:write" | "users:read" | "users:write" | (string & {});
         /** @description An object without fields. */
         Nothing: Record<string, never>;
         /** @description The body of every error. */
         Error: {
             error: {
                 /** @description The stable error code. See the table of error codes. More values may be added within a type. */
-                code: "invalid_json" | "invalid_parameter" | "unknown_parameter" | "missing_parameter" | "context_length_exceeded" | "model_not_priced" | "unknown_project" | "outside_replay_window" | "authentication_error" | "insufficient_credits" | "budget_exceeded" | "insufficient_scope" | "ip_not_allowed" | "live_key_in_browser" | "scoped_token_not_allowed" | "project_not_allowed" | "model_not_allowed" | "invalid_signature" | "not_found" | "model_not_found" | "method_not_allowed" | "not_acceptable" | "request_timeout" | "request_too_large" | "unsupported_media_type" | "upgrade_required" | "invalid_state" | "idempotency_key_reused" | "limit_reached" | "conflict" | "rate_limit_exceeded" | "internal_error" | "upstream_error" | "upstream_timeout" | "no_provider" | "overloaded" | "storage_unavailable" | (string & {});
+                code: "invalid_json" | "invalid_parameter" | "unknown_parameter" | "missing_parameter" | "context_length_exceeded" | "model_not_priced" | "unknown_project" | "outside_replay_window" | "authentication_error" | "insufficient_credits" | "budget_exceeded" | "insufficient_scope" | "ip_not_allowed" | "live_key_in_browser" | "scoped_token_not_allowed" | "project_not_allowed" | "model_not_allowed" | "user_blocked" | "invalid_signature" | "not_found" | "model_not_found" | "method_not_allowed" | "not_acceptable" | "request_timeout" | "request_too_large" | "unsupported_media_type" | "upgrade_required" | "invalid_state" | "idempotency_key_reused" | "limit_reached" | "conflict" | "rate_limit_exceeded" | "internal_error" | "upstream_error" | "upstream_timeout" | "no_provider" | "overloaded" | "storage_unavailable" | (string & {});
                 /** @description The category of the code. */
                 type: "invalid_request_error" | "authentication_error" | "billing_error" | "permission_error" | "not_found_error" | "conflict_error" | "rate_limit_error" | "api_error" | "upstream_error" | "unavailable_error" | (string & {});
                 /** @description A message for people. Don't parse it. */
@@ -2036,6 +2037,10 @@ export interface components {
             allowed_models?: string[] | null;
             /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all of the key. */
             allowed_providers?: string[] | null;
+            /** @description Your ID of the end user. The token's requests count toward the user's account, whatever the request body says. */
+            user?: string | null;
+            /** @description Limits of the end user. Fields that you omit keep the value of the previous token, or else the workspace's default. Limits that an admin has set with `PATCH /v1/users/{id}` take precedence. Requires `user`. */
+            user_limits?: components["schemas"]["UserLimits"] | null;
         };
         /** @description A scoped token, without its value. */
         ScopedToken: {
@@ -2058,6 +2063,8 @@ export interface components {
             };
             /** @description The project that the token belongs to. */
             project: string | null;
+            /** @description Your ID of the end user. */
+            user: string | null;
             /** @description The models that the token can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all of the key. */
             allowed_models: string[] | null;
             /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all of the key. */
@@ -2095,6 +2102,8 @@ export interface components {
             };
             /** @description The project that the token belongs to. */
             project: string | null;
+            /** @description Your ID of the end user. */
+            user: string | null;
             /** @description The models that the token can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all of the key. */
             allowed_models: string[] | null;
             /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all of the key. */
@@ -2109,6 +2118,8 @@ export interface components {
             /** @description Whether the token was revoked before it expired. */
             revoked: boolean;
         };
+        /** @description How long a budget lasts before it starts again, in UTC. A week starts on Monday. */
+        BudgetWindow: "day" | "week" | "month" | "lifetime" | (string & {});
         /** @description A limit of a key or a project. It needs a budget, a rate or both. */
         SpendingLimitCreate: {
             /** @description The ID of an existing limit that this one replaces. Without it, a limit with the same `models` and `window` is replaced. The spending of a replaced limit stays. */
@@ -2960,6 +2971,18 @@ export interface components {
             object: "tool_server";
             /** @constant */
             deleted: true;
+        };
+        /**
+         * user limits
+         * @description Limits of an end user. Null means not set.
+         */
+        UserLimits: {
+            /** @description The credits that the user can spend in each window. `0` blocks every request that costs credits. */
+            budget?: components["schemas"]["Credits"] | null;
+            /** @description The window of the budget. Without one, it is a month. */
+            window?: components["schemas"]["BudgetWindow"] | null;
+            /** @description The requests that the user can send per minute. */
+            requests_per_minute?: number | null;
         };
         /** @description How the models are ordered. `order` tries them as listed, `weight` at random in proportion to the weights, `latency` the fastest first and `price` the cheapest first, each divided by the weight. More values may be added. */
         RouteStrategy: "order" | "weight" | "latency" | "price" | (string & {});
@@ -4146,11 +4169,13 @@ export interface components {
          * @description A budget whose spending has reached a threshold: the data of `budget.threshold_reached`.
          */
         BudgetThreshold: {
-            /** @description The level of the budget: `workspace`, `project` or `key`. More values may be added. */
+            /** @description The level of the budget: `workspace`, `project`, `key` or `user`. More values may be added. */
             limit_source: string;
-            /** @description The ID of the workspace, project or key. */
+            /** @description The ID of the limit, if the budget belongs to one of the `limits` of a key or a project. */
+            limit_id?: string;
+            /** @description The ID of the workspace, project, key or end user. */
             id: string;
-            /** @description Its name. */
+            /** @description Its name. For an end user, the same as `id`. */
             name: string;
             /** @description The budget. */
             budget: components["schemas"]["Credits"];
@@ -4171,11 +4196,13 @@ export interface components {
          * @description A budget that is used up, or has less left than a request could cost: the data of `budget.exceeded`.
          */
         BudgetExceeded: {
-            /** @description The level of the budget: `workspace`, `project` or `key`. More values may be added. */
+            /** @description The level of the budget: `workspace`, `project`, `key` or `user`. More values may be added. */
             limit_source: string;
-            /** @description The ID of the workspace, project or key. */
+            /** @description The ID of the limit, if the budget belongs to one of the `limits` of a key or a project. */
+            limit_id?: string;
+            /** @description The ID of the workspace, project, key or end user. */
             id: string;
-            /** @description Its name. */
+            /** @description Its name. For an end user, the same as `id`. */
             name: string;
             /** @description The budget. */
             budget: components["schemas"]["Credits"];
@@ -4323,7 +4350,7 @@ export interface components {
             /** @description The bucket size. */
             bucket: "minute" | "hour" | "day" | "month" | (string & {});
             /** @description The dimensions of the groups. */
-            group_by: ("key" | "project" | "model" | "provider" | (string & {}))[];
+            group_by: ("key" | "project" | "model" | "provider" | "user" | (string & {}))[];
             /**
              * Unix time
              * @description As in the request.
@@ -4352,6 +4379,10 @@ export interface components {
             model?: string;
             /** @description With `provider`: the provider that ran the model. */
             provider?: string;
+            /** @description With `user`: Turnpike's ID of the end user. */
+            user_id?: components["schemas"]["UserId"];
+            /** @description With `user`: your ID of the end user. Absent if the user is deleted. */
+            user?: string;
             /** @description The number of requests. */
             requests: number;
             /** @description The number of requests that failed. */
@@ -6958,7 +6989,7 @@ export interface operations {
                 end?: number;
                 /** @description The bucket size, in UTC. */
                 bucket?: "minute" | "hour" | "day" | "month";
-                /** @description The dimensions to group by: `key`, `project`, `model` and `provider`, separated by commas. */
+                /** @description The dimensions to group by: `key`, `project`, `model` and `provider`, separated by commas, or `user` alone with the bucket `day` or `month`. Requests without an end user aren't in the groups of `user`. */
                 group_by?: string;
             };
             header?: {
