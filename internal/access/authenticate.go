@@ -177,10 +177,10 @@ func (a *Authenticator) loadToken(ctx context.Context, hash string) (*credential
 	var project string
 	var ends, revoked *time.Time
 	err := scanKeyColumns(a.db.QueryRow(ctx, "SELECT "+keyColumns+`, s.last_four,
-		t.id, t.scopes, t.project, t.metadata, t.metadata_hash, t.expires_at, t.revoked_at, t.allowed_models, t.allowed_providers, t.end_user
+		t.id, t.scopes, t.project, t.metadata, t.metadata_hash, t.expires_at, t.revoked_at, t.allowed_models, t.allowed_providers, t.end_user_id
 		FROM scoped_tokens t JOIN keys k ON k.id = t.key_id JOIN key_secrets s ON s.key_id = k.id AND s.retires_at IS NULL
 		WHERE t.hash = $1`, hash),
-		&k, &k.LastFour, &token.ID, &scopes, &project, &token.Metadata, &token.MetadataHash, &ends, &revoked, &token.Allowed.Models, &token.Allowed.Providers, &token.User)
+		&k, &k.LastFour, &token.ID, &scopes, &project, &token.Metadata, &token.MetadataHash, &ends, &revoked, &token.Allowed.Models, &token.Allowed.Providers, &token.EndUserID)
 	if err != nil {
 		return nil, err
 	}

@@ -15,16 +15,17 @@ type KeyBudget struct {
 	Name            string
 	Project         string
 	MonthlyBudget   *credits.Micro
+	Raise           *accounts.Raise
 	Limits          []accounts.Limit
 	AlertThresholds accounts.AlertThresholds
 	AlertEmail      string
 }
 
 var scanKeyBudget = db.Scanner(func(k *KeyBudget) []any {
-	return []any{&k.WorkspaceID, &k.Environment, &k.KeyID, &k.Name, &k.Project, &k.MonthlyBudget, &k.Limits, &k.AlertThresholds, &k.AlertEmail}
+	return []any{&k.WorkspaceID, &k.Environment, &k.KeyID, &k.Name, &k.Project, &k.MonthlyBudget, &k.Raise, &k.Limits, &k.AlertThresholds, &k.AlertEmail}
 })
 
-const keyBudgetQuery = "SELECT workspace_id, environment, id, name, project, monthly_budget, limits, alert_thresholds, alert_email FROM keys WHERE id = $1"
+const keyBudgetQuery = "SELECT workspace_id, environment, id, name, project, monthly_budget, temporary_raise, limits, alert_thresholds, alert_email FROM keys WHERE id = $1"
 
 // BudgetOf returns the budget of a key.
 func BudgetOf(ctx context.Context, q db.Querier, keyID string) (*KeyBudget, error) {

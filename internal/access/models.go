@@ -68,21 +68,21 @@ func (l ModelLimit) check(allowed catalog.Allowed) error {
 // TokenLimits are the limits of a scoped token that also apply to the work that it creates.
 type TokenLimits struct {
 	catalog.Allowed
-	User string `json:"user,omitzero"` // the end user that the work is charged to
+	EndUserID string `json:"end_user_id,omitzero"` // whom the work is charged to
 }
 
 // TokenLimits returns the limits of the principal's token, or nil if there are none.
 func (p *Principal) TokenLimits() *TokenLimits {
-	if p.Token == nil || p.Token.Allowed.IsUnlimited() && p.Token.User == "" {
+	if p.Token == nil || p.Token.Allowed.IsUnlimited() && p.Token.EndUserID == "" {
 		return nil
 	}
-	return &TokenLimits{p.Token.Allowed, p.Token.User}
+	return &TokenLimits{p.Token.Allowed, p.Token.EndUserID}
 }
 
 // limitByToken applies the limits of the token that created some work; nil has no effect.
 func (p *Principal) limitByToken(limits *TokenLimits) {
 	if limits != nil {
 		p.limitModels(LimitOfToken, limits.Allowed)
-		p.EndUser = limits.User
+		p.EndUserID = limits.EndUserID
 	}
 }

@@ -33,7 +33,7 @@ type Principal struct {
 	RateLimit     *int64
 	AllowedTools  []string     // nil allows all
 	ModelLimits   []ModelLimit // of the key, its ancestors and the token
-	EndUser       string       // the workspace's ID of the token's end user, or empty
+	EndUserID     string       // of the token, or empty
 	ExpiresAt     *time.Time
 	Token         *TokenIdentity // nil for a key
 	Ancestors     []Ancestor     // the parent first; their limits apply as well
@@ -45,7 +45,7 @@ type TokenIdentity struct {
 	Metadata     json.RawMessage
 	MetadataHash string
 	Allowed      catalog.Allowed
-	User         string
+	EndUserID    string
 }
 
 // PersonPrincipal returns the principal of a member in one environment.

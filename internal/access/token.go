@@ -39,7 +39,7 @@ type Token struct {
 	Project   string
 	Metadata  json.RawMessage
 	Allowed   catalog.Allowed
-	User      string // the end user, or empty
+	EndUserID string // or empty
 	CreatedAt time.Time
 	ExpiresAt time.Time
 	RevokedAt *time.Time
@@ -60,7 +60,7 @@ func NewTokens(ring *keyring.Ring, now func() time.Time) *Tokens {
 }
 
 // Mint stores a token of a key and returns its secret, which is shown only once. It reads Scopes, Project,
-// Metadata, Allowed and User of t and sets the rest.
+// Metadata, Allowed and EndUserID of t and sets the rest.
 func (m *Tokens) Mint(ctx context.Context, tx *db.Tx, parent *Principal, t *Token, lifetime time.Duration) (value string, err error) {
 	if parent.Token != nil {
 		return "", fault.New(fault.ScopedTokenNotAllowed, "A scoped token cannot mint another. Call this from your backend with a key.")
@@ -87,7 +87,7 @@ func (m *Tokens) Mint(ctx context.Context, tx *db.Tx, parent *Principal, t *Toke
 	t.CreatedAt, t.ExpiresAt = now, now.Add(lifetime)
 	_, err = tx.Exec(ctx, db.Insert("scoped_tokens", tokenColumns+", hash, metadata_hash"),
 		t.ID, t.KeyID, t.WorkspaceID, t.Environment, db.JSON(t.Scopes), db.OrNull(t.Project), string(t.Metadata),
-		now.UnixMicro(), t.ExpiresAt.UnixMicro(), nil, db.NullList(t.Allowed.Models), db.NullList(t.Allowed.Providers), db.OrNull(t.User), hashOf(m.ring, value), hashText(canonical))
+		now.UnixMicro(), t.ExpiresAt.UnixMicro(), nil, db.NullList(t.Allowed.Models), db.NullList(t.Allowed.Providers), db.OrNull(t.EndUserID), hashOf(m.ring, value), hashText(canonical))
 	if err != nil {
 		return "", err
 	}
@@ -165,10 +165,10 @@ func (m *Tokens) Revoke(ctx context.Context, tx *db.Tx, by Caller, vis visibilit
 		Action: "scoped_token.revoked", Target: id}, map[string]any{"key_id": t.KeyID}, now)
 }
 
-const tokenColumns = "id, key_id, workspace_id, environment, scopes, project, metadata, created_at, expires_at, revoked_at, allowed_models, allowed_providers, end_user"
+const tokenColumns = "id, key_id, workspace_id, environment, scopes, project, metadata, created_at, expires_at, revoked_at, allowed_models, allowed_providers, end_user_id"
 
 var scanToken = db.Scanner(func(t *Token) []any {
-	return []any{&t.ID, &t.KeyID, &t.WorkspaceID, &t.Environment, &t.Scopes, &t.Project, &t.Metadata, &t.CreatedAt, &t.ExpiresAt, &t.RevokedAt, &t.Allowed.Models, &t.Allowed.Providers, &t.User}
+	return []any{&t.ID, &t.KeyID, &t.WorkspaceID, &t.Environment, &t.Scopes, &t.Project, &t.Metadata, &t.CreatedAt, &t.ExpiresAt, &t.RevokedAt, &t.Allowed.Models, &t.Allowed.Providers, &t.EndUserID}
 })
 
 // Status returns active, expired or revoked.

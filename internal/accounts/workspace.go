@@ -142,14 +142,14 @@ func (t Threshold) Of(monthly credits.Micro) credits.Micro {
 	return monthly / 100 * credits.Micro(t.Percent)
 }
 
-const workspaceColumns = "id, name, strict_projects, default_project_budget, rotation_grace_seconds, created_at, monthly_credits, alert_credits, alert_percent, leak_policy, test_tools, require_second_factor, response_retention_seconds, alert_thresholds, user_field, user_budget, user_window, user_requests_per_minute"
+const workspaceColumns = "id, name, strict_projects, default_project_budget, rotation_grace_seconds, created_at, monthly_credits, alert_credits, alert_percent, leak_policy, test_tools, require_second_factor, response_retention_seconds, alert_thresholds, user_field, user_budget, user_window, user_requests_per_minute, user_alert_thresholds"
 
 func scanWorkspace(r db.Row) (*Workspace, error) {
 	var w Workspace
 	var grace int64
 	var percent, retention *int64
 	err := db.Scan(r, &w.ID, &w.Name, &w.StrictProjects, &w.DefaultProjectBudget, &grace, &w.CreatedAt, &w.MonthlyCredits, &w.Alert.Credits, &percent,
-		&w.LeakPolicy, &w.TestTools, &w.RequireSecondFactor, &retention, &w.AlertThresholds, &w.Users.FromRequests, &w.Users.Default.Budget, &w.Users.Default.Window, &w.Users.Default.RequestsPerMinute)
+		&w.LeakPolicy, &w.TestTools, &w.RequireSecondFactor, &retention, &w.AlertThresholds, &w.Users.FromRequests, &w.Users.Default.Budget, &w.Users.Default.Window, &w.Users.Default.RequestsPerMinute, &w.Users.AlertThresholds)
 	w.ResponseRetention = DefaultResponseRetention
 	if retention != nil {
 		w.ResponseRetention = time.Duration(*retention) * time.Second

@@ -46,6 +46,7 @@ type auditObject struct {
 	LatencyMS        *float64             `json:"latency_ms"`
 	UpstreamMS       *float64             `json:"upstream_ms"`
 	UserAgent        string               `json:"user_agent"`
+	UserID           *string              `json:"user_id"`
 	CreatedAt        int64                `json:"created_at"`
 }
 
@@ -55,7 +56,7 @@ func newAuditObject(e *audit.Entry) *auditObject {
 		ErrorCode: orNil(e.ErrorCode), Model: orNil(e.Model), Provider: orNil(e.Provider), Attempts: orNull(e.Attempts),
 		Project: orNil(e.Project), Environment: e.Environment, InputTokens: e.InputTokens, OutputTokens: e.OutputTokens, CachedTokens: e.CachedTokens,
 		Credits: e.Credits, UnbilledCredits: e.UnbilledCredits, SimulatedCredits: e.SimulatedCredits, PriceVersion: orNil(e.PriceVersion), UsageSource: orNil(e.UsageSource),
-		Status: orNil(e.Status), LatencyMS: orNil(inMS(e.Latency)), UpstreamMS: orNil(inMS(e.Upstream)), UserAgent: e.UserAgent, CreatedAt: e.CreatedAt.Unix()}
+		Status: orNil(e.Status), LatencyMS: orNil(inMS(e.Latency)), UpstreamMS: orNil(inMS(e.Upstream)), UserAgent: e.UserAgent, UserID: orNil(e.EndUser), CreatedAt: e.CreatedAt.Unix()}
 }
 
 func orNull(raw json.RawMessage) json.RawMessage {
@@ -65,16 +66,19 @@ func orNull(raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-var auditParams = []string{"start", "end", "key", "model", "project", "ip", "status", "format"}
+var auditParams = []string{"start", "end", "key", "model", "project", "ip", "user_id", "status", "format"}
 
 // listAudit responds with a page as JSON, or with all matching entries as CSV.
 func listAudit(c *Call) error {
 	q := c.query(append(slices.Clone(pageParams), auditParams...)...)
 	page := q.page(ids.Request)
 	f := audit.Filter{Since: q.time("start"), Until: q.time("end"), KeyID: q.text("key"), Model: q.text("model"),
-		Project: q.text("project"), IP: q.text("ip"), Status: int(q.number("status", 100, 599, 0))}
+		Project: q.text("project"), IP: q.text("ip"), EndUser: q.text("user_id"), Status: int(q.number("status", 100, 599, 0))}
 	if f.KeyID != "" && !ids.Valid(ids.Key, f.KeyID) {
 		q.fail(fault.Invalid("key", "key must be a key's ID (key_…), not its value."))
+	}
+	if f.EndUser != "" && !ids.Valid(ids.EndUser, f.EndUser) {
+		q.fail(fault.Invalid("user_id", "user_id must be Turnpike's ID of the user (eu_…). Find it with GET /v1/users?user=YOUR_ID."))
 	}
 	asCSV, err := wantsCSV(q.text("format"), c.R.Header.Get("Accept"))
 	if err != nil {

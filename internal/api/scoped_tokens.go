@@ -31,10 +31,10 @@ type scopedTokenObject struct {
 	Revoked     bool                 `json:"revoked"`
 }
 
-func newScopedTokenObject(t *access.Token, value string) *scopedTokenObject {
+func newScopedTokenObject(t *access.Token, value, user string) *scopedTokenObject {
 	return &scopedTokenObject{ID: t.ID, Object: "scoped_token", Value: value, Scopes: t.Scopes,
 		ExpiresIn: int64(t.ExpiresAt.Sub(t.CreatedAt) / time.Second), ExpiresAt: t.ExpiresAt.Unix(), Metadata: t.Metadata,
-		Project: orNil(t.Project), User: orNil(t.User), allowedLists: newAllowedLists(t.Allowed), Environment: t.Environment, CreatedAt: t.CreatedAt.Unix(), Revoked: t.RevokedAt != nil}
+		Project: orNil(t.Project), User: orNil(user), allowedLists: newAllowedLists(t.Allowed), Environment: t.Environment, CreatedAt: t.CreatedAt.Unix(), Revoked: t.RevokedAt != nil}
 }
 
 type createScopedTokenRequest struct {
@@ -62,43 +62,60 @@ func createScopedToken(ctx context.Context, c *Call, tx *db.Tx, in createScopedT
 	if err := c.createProjectIn(ctx, tx); err != nil { // the token's own requests can't create it
 		return nil, err
 	}
-	if err := c.assignUser(ctx, tx, t, in); err != nil {
+	user, err := c.assignUser(ctx, tx, t, in)
+	if err != nil {
 		return nil, err
 	}
 	value, err := c.s.Tokens.Mint(ctx, tx, c.Principal, t, lifetime)
 	if err != nil {
 		return nil, err
 	}
-	return newScopedTokenObject(t, value), nil
+	return newScopedTokenObject(t, value, user), nil
 }
 
-// assignUser gives the token its end user, whose account gets the limits in the request.
-func (c *Call) assignUser(ctx context.Context, tx *db.Tx, t *access.Token, in createScopedTokenRequest) error {
+// assignUser gives the token its end user, whose account gets the limits in the request. It returns the name.
+func (c *Call) assignUser(ctx context.Context, tx *db.Tx, t *access.Token, in createScopedTokenRequest) (string, error) {
 	if in.User == nil {
 		if in.UserLimits != nil {
-			return fault.Missing("user", "user is required with user_limits. It is your ID of the user.")
+			return "", fault.Missing("user", "user is required with user_limits. It is your ID of the user.")
 		}
-		return nil
+		return "", nil
 	}
 	if err := endusers.CheckName("user", *in.User); err != nil {
-		return err
+		return "", err
 	}
-	t.User = *in.User
 	var limits accounts.UserLimits
 	if in.UserLimits != nil {
 		limits = in.UserLimits.limits()
 	}
 	if err := limits.Check("user_limits."); err != nil {
-		return err
+		return "", err
 	}
-	u, err := endusers.Ensure(ctx, tx, endusers.Use{Tenant: c.Principal.Tenant, Name: t.User, Limits: limits, At: c.s.Now()})
-	if err != nil || in.UserLimits == nil || u.Environment != accounts.Live {
-		return err
+	u, err := endusers.Ensure(ctx, tx, endusers.Use{Tenant: c.Principal.Tenant, Name: *in.User, Limits: limits, At: c.s.Now()})
+	if err != nil {
+		return "", err
 	}
-	return spend.BudgetChanged(ctx, tx, spend.Account{Level: spend.EndUser, ID: u.ID}, c.s.Now())
+	t.EndUserID = u.ID
+	if in.UserLimits == nil || u.Environment != accounts.Live {
+		return u.Name, nil
+	}
+	return u.Name, spend.BudgetChanged(ctx, tx, spend.Account{Level: spend.EndUser, ID: u.ID}, c.s.Now())
 }
 
 func revokeScopedToken(ctx context.Context, c *Call, tx *db.Tx, _ struct{}) (any, error) {
 	t, err := c.s.Tokens.Revoke(ctx, tx, c.Caller(), c.Principal.Visibility(), c.id())
-	return show(t, err, func(t *access.Token) *scopedTokenObject { return newScopedTokenObject(t, "") })
+	if err != nil {
+		return nil, err
+	}
+	var user string
+	if t.EndUserID != "" {
+		u, err := endusers.Get(ctx, tx, t.Tenant, t.EndUserID)
+		if err != nil && !fault.Is(err, fault.NotFound) {
+			return nil, err
+		}
+		if u != nil {
+			user = u.Name
+		}
+	}
+	return newScopedTokenObject(t, "", user), nil
 }

@@ -193,10 +193,12 @@ type userSettingsObject struct {
 	Object        string           `json:"object"`
 	FromRequests  bool             `json:"from_requests"`
 	DefaultLimits userLimitsObject `json:"default_limits"`
+
+	AlertThresholds *accounts.AlertThresholds `json:"alert_thresholds"`
 }
 
 func newUserSettingsObject(s accounts.UserSettings) *userSettingsObject {
-	return &userSettingsObject{Object: "user_settings", FromRequests: s.FromRequests, DefaultLimits: newUserLimitsObject(s.Default)}
+	return &userSettingsObject{Object: "user_settings", FromRequests: s.FromRequests, DefaultLimits: newUserLimitsObject(s.Default), AlertThresholds: thresholdsOrNull(s.AlertThresholds)}
 }
 
 func getUserSettings(ctx context.Context, c *Call) (any, error) {
@@ -213,6 +215,8 @@ func getUserSettings(ctx context.Context, c *Call) (any, error) {
 type updateUserSettingsRequest struct {
 	FromRequests  jsonbody.Optional[bool]             `json:"from_requests"`
 	DefaultLimits jsonbody.Optional[userLimitsChange] `json:"default_limits"`
+
+	AlertThresholds jsonbody.Optional[accounts.AlertThresholds] `json:"alert_thresholds"`
 }
 
 func updateUserSettings(ctx context.Context, c *Call, tx *db.Tx, in updateUserSettingsRequest) (any, error) {
@@ -231,6 +235,7 @@ func updateUserSettings(ctx context.Context, c *Call, tx *db.Tx, in updateUserSe
 		w.Users.Default = accounts.UserLimits{}
 	}
 	in.DefaultLimits.Value.apply(&w.Users.Default)
+	set(&w.Users.AlertThresholds, in.AlertThresholds)
 	if err := endusers.SaveSettings(ctx, tx, c.Actor(), w, c.s.Now()); err != nil {
 		return nil, err
 	}

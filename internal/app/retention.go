@@ -33,6 +33,7 @@ func (i *instance) buildRetention(context.Context) error {
 		{Name: "throttled requests", Run: olderThan(i.logWindow, audit.PurgeThrottled)},
 		{Name: "leak reports", Run: olderThan(i.logWindow, leaks.Purge)},
 		{Name: "usage per minute", Run: olderThan(minutesKept, spend.PurgeUsage)},
+		{Name: "balances of past windows", Run: olderThan(i.now, spend.PurgeBalances)},
 		{Name: "budget alerts", Run: olderThan(i.now, spend.PurgeAlerts)},
 		{Name: "shares of limits", Run: olderThan(i.now, limits.Purge)},
 		{Name: "expiring counts", Run: olderThan(i.now, accounts.PurgeCounts)},

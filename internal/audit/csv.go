@@ -15,12 +15,12 @@ import (
 
 var csvHeader = []string{"request_id", "created_at", "key_id", "key_hint", "scoped_token_id", "token_metadata", "ip", "method", "path", "status",
 	"error_code", "model", "provider", "attempts", "project", "environment", "input_tokens", "output_tokens", "cached_tokens", "credits",
-	"unbilled_credits", "simulated_credits", "price_version", "usage_source", "latency_ms", "upstream_ms", "user_agent"}
+	"unbilled_credits", "simulated_credits", "price_version", "usage_source", "latency_ms", "upstream_ms", "user_agent", "user_id"}
 
 func (e *Entry) csvRow() []string {
 	return []string{e.RequestID, e.CreatedAt.UTC().Format(time.RFC3339Nano), e.KeyID, e.KeyHint, e.TokenID, string(e.TokenMetadata), e.IP, e.Method, e.Path,
 		csvNumber(int64(e.Status)), e.ErrorCode, e.Model, e.Provider, string(e.Attempts), e.Project, string(e.Environment), csvCount(e.InputTokens), csvCount(e.OutputTokens), csvCount(e.CachedTokens),
-		e.Credits.String(), e.UnbilledCredits.String(), e.SimulatedCredits.String(), e.PriceVersion, e.UsageSource, csvMS(e.Latency), csvMS(e.Upstream), e.UserAgent}
+		e.Credits.String(), e.UnbilledCredits.String(), e.SimulatedCredits.String(), e.PriceVersion, e.UsageSource, csvMS(e.Latency), csvMS(e.Upstream), e.UserAgent, e.EndUser}
 }
 
 func csvNumber(n int64) string {

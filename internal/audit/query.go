@@ -18,6 +18,7 @@ type Filter struct {
 	Model   string
 	Project string
 	IP      string
+	EndUser string // Turnpike's ID
 	Status  int
 	Failed  bool // status 400 or above
 	Charged bool // cost credits
@@ -43,7 +44,7 @@ func List(ctx context.Context, q db.Querier, vis visibility.Filter, f Filter, pa
 	if !f.Until.IsZero() {
 		s.Where.Add("id <", ids.Floor(ids.Request, f.Until))
 	}
-	for _, by := range []struct{ column, value string }{{"project", vis.Project}, {"model", f.Model}, {"project", f.Project}, {"ip", f.IP}} {
+	for _, by := range []struct{ column, value string }{{"project", vis.Project}, {"model", f.Model}, {"project", f.Project}, {"ip", f.IP}, {"end_user_id", f.EndUser}} {
 		if by.value != "" {
 			s.Filter.Add(by.column+" =", by.value)
 		}

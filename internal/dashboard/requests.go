@@ -30,15 +30,18 @@ func (req *request) requestRows(list []*audit.Entry) ([]requestRow, error) {
 }
 
 // requestParams are the query parameters of the log and its export.
-var requestParams = []string{"key", "model", "project", "ip", "status", "start", "end", "charged"}
+var requestParams = []string{"key", "model", "project", "ip", "user_id", "status", "start", "end", "charged"}
 
 // failed selects every status from 400.
 const failed = "failed"
 
 func (req *request) requestFilter() (f audit.Filter, err error) {
-	f = audit.Filter{KeyID: req.query("key"), Model: req.query("model"), Project: req.query("project"), IP: req.query("ip"), Charged: req.query("charged") != ""}
+	f = audit.Filter{KeyID: req.query("key"), Model: req.query("model"), Project: req.query("project"), IP: req.query("ip"), EndUser: req.query("user_id"), Charged: req.query("charged") != ""}
 	if f.KeyID != "" && !ids.Valid(ids.Key, f.KeyID) {
 		return f, fault.Invalid("key", "Enter a key's ID (key_…), not its value.")
+	}
+	if f.EndUser != "" && !ids.Valid(ids.EndUser, f.EndUser) {
+		return f, fault.Invalid("user_id", "Enter Turnpike's ID of the user (eu_…). The page of the user shows it.")
 	}
 	if f.Since, err = parseTime("start", req.query("start")); err != nil {
 		return f, err

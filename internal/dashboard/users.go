@@ -40,7 +40,7 @@ func userFingerprint(u *endusers.User) string {
 }
 
 func userSettingsFingerprint(s accounts.UserSettings) string {
-	return fingerprint(s.FromRequests, s.Default.Budget, s.Default.Window, s.Default.RequestsPerMinute)
+	return fingerprint(s.FromRequests, s.Default.Budget, s.Default.Window, s.Default.RequestsPerMinute, s.AlertThresholds)
 }
 
 func (req *request) userRows(list []*endusers.User) ([]userRow, error) {
@@ -108,13 +108,17 @@ func updateUserSettings(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
+	thresholds, err := req.formThresholds()
+	if err != nil {
+		return nil, err
+	}
 	return req.save(req.to("users"), "Settings saved.", func(tx *db.Tx) error {
 		w, err := accounts.GetWorkspaceLocked(req.Context(), tx, req.workspace.ID)
 		if err != nil {
 			return err
 		}
 		before := userSettingsFingerprint(w.Users)
-		w.Users = accounts.UserSettings{FromRequests: req.form("from_requests") != "", Default: limits}
+		w.Users = accounts.UserSettings{FromRequests: req.form("from_requests") != "", Default: limits, AlertThresholds: thresholds}
 		if err := req.checkEditConflict(before, userSettingsFingerprint(w.Users)); err != nil {
 			return err
 		}

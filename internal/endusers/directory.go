@@ -33,7 +33,7 @@ type Directory struct {
 	db       *db.DB
 	now      func() time.Time
 	settings Settings
-	cache    *otter.Cache[string, cached] // by cacheKey
+	cache    *otter.Cache[string, cached] // by load.key
 
 	// mu orders stores and invalidations, so that a read from before a change can't be cached after it.
 	mu         sync.RWMutex
@@ -43,7 +43,7 @@ type Directory struct {
 }
 
 type cached struct {
-	user     *User
+	user     *User // nil if a token's user is deleted
 	loadedAt time.Time
 }
 
@@ -61,6 +61,7 @@ func NewDirectory(d *db.DB, settings Settings, now func() time.Time) (*Directory
 	}
 	dir := &Directory{db: d, now: now, settings: settings, cache: cache}
 	d.OnSignal(signalUser, dir.invalidate)
+	d.OnSignal(SignalID, dir.invalidate)
 	return dir, nil
 }
 
@@ -77,13 +78,13 @@ func (d *Directory) invalidate(key string) {
 	d.cache.Invalidate(key)
 }
 
-// OfToken returns the user of a scoped token.
-func (d *Directory) OfToken(ctx context.Context, t accounts.Tenant, name string) (*Active, error) {
+// OfToken returns the user of a scoped token by its ID. Tokens of a deleted user can't create it again.
+func (d *Directory) OfToken(ctx context.Context, t accounts.Tenant, id string) (*Active, error) {
 	s, err := d.settings(ctx, t.WorkspaceID)
 	if err != nil {
 		return nil, err
 	}
-	return d.active(ctx, t, name, s)
+	return d.active(ctx, &load{key: id, tenant: t, id: id}, s)
 }
 
 // OfRequest returns the user that a request names, or nil if the workspace ignores it. name is called only
@@ -97,25 +98,29 @@ func (d *Directory) OfRequest(ctx context.Context, t accounts.Tenant, name func(
 	if err != nil || user == "" {
 		return nil, err
 	}
-	return d.active(ctx, t, user, s)
+	return d.active(ctx, &load{key: cacheKey(t, user), tenant: t, name: user}, s)
 }
 
-func (d *Directory) active(ctx context.Context, t accounts.Tenant, name string, s accounts.UserSettings) (*Active, error) {
-	key, now := cacheKey(t, name), d.now()
-	c, known := d.cache.GetIfPresent(key)
-	if !known || now.Sub(c.loadedAt) >= cacheTTL {
-		u, err := d.load(ctx, t, name, now)
+func (d *Directory) active(ctx context.Context, l *load, s accounts.UserSettings) (*Active, error) {
+	l.now = d.now()
+	c, known := d.cache.GetIfPresent(l.key)
+	if !known || l.now.Sub(c.loadedAt) >= cacheTTL {
+		u, err := d.load(ctx, l)
 		if err != nil {
 			return nil, err
 		}
 		c.user = u
 	}
+	if c.user == nil {
+		return nil, fault.New(fault.UserBlocked, "This user was deleted, so its tokens no longer work. Create another token for the user.")
+	}
 	return &Active{c.user, c.user.Limits(s.Default)}, nil
 }
 
-// load reads the user, or creates it at its first use. Concurrent loads share statements and a transaction.
-func (d *Directory) load(ctx context.Context, t accounts.Tenant, name string, now time.Time) (*User, error) {
-	l := &load{tenant: t, name: name, now: now, done: make(chan struct{})}
+// load reads the user, or creates one that a request names at its first use. Concurrent loads share statements
+// and a transaction.
+func (d *Directory) load(ctx context.Context, l *load) (*User, error) {
+	l.done = make(chan struct{})
 	d.mu.Lock()
 	l.generation = d.generation
 	d.waiting = append(d.waiting, l)
@@ -141,11 +146,14 @@ func (d *Directory) load(ctx context.Context, t accounts.Tenant, name string, no
 
 // load is the lookup of a user by a request that waits for it.
 type load struct {
+	key        string // in the cache
 	tenant     accounts.Tenant
-	name       string
+	id         string // of a token's user
+	name       string // of a request's user
 	now        time.Time
 	generation int64
 	done       chan struct{}
+	exists     bool // before the load
 	user       *User
 	err        error
 }
@@ -172,7 +180,8 @@ func (d *Directory) loadAll(list []*load) {
 	err := readAll(ctx, d.db, list)
 	var missing []*load
 	for _, l := range list {
-		if l.err = err; err == nil && (l.user == nil || l.now.Sub(l.user.SeenAt) >= seenInterval) {
+		l.err, l.exists = err, l.user != nil
+		if err == nil && (l.exists && l.now.Sub(l.user.SeenAt) >= seenInterval || !l.exists && l.id == "") {
 			missing = append(missing, l)
 		}
 	}
@@ -185,45 +194,65 @@ func (d *Directory) loadAll(list []*load) {
 	defer d.mu.RUnlock()
 	for _, l := range list {
 		if l.err == nil && l.generation == d.generation {
-			d.cache.Set(cacheKey(l.tenant, l.name), cached{l.user, l.now})
+			d.cache.Set(l.key, cached{l.user, l.now})
 		}
 		close(l.done)
 	}
 }
 
-// ensureAll creates users, or stores that they were seen. All transactions lock them in the order of their keys.
+// ensureAll creates users, or stores that they were seen. All transactions lock them in the order of their names.
 func (d *Directory) ensureAll(ctx context.Context, list []*load) error {
-	slices.SortFunc(list, func(a, b *load) int {
-		return strings.Compare(cacheKey(a.tenant, a.name), cacheKey(b.tenant, b.name))
-	})
-	return d.db.Write(ctx, func(tx *db.Tx) error {
+	slices.SortFunc(list, func(a, b *load) int { return strings.Compare(a.order(), b.order()) })
+	return d.db.Write(ctx, func(tx *db.Tx) (err error) {
 		for _, l := range list {
-			u, err := Ensure(ctx, tx, Use{Tenant: l.tenant, Name: l.name, At: l.now})
+			if l.exists {
+				err = l.user.touch(ctx, tx, l.now)
+			} else {
+				l.user, err = Ensure(ctx, tx, Use{Tenant: l.tenant, Name: l.name, At: l.now})
+			}
 			if err != nil {
 				return err
 			}
-			l.user = u
 		}
 		return nil
 	})
 }
 
+func (l *load) order() string {
+	if l.exists {
+		return cacheKey(l.user.Tenant, l.user.Name)
+	}
+	return l.key
+}
+
 // readAll reads the users that exist.
 func readAll(ctx context.Context, q db.Querier, list []*load) error {
-	var rows []string
+	var rows, ids []string
 	var args []any
 	waiting := map[string][]*load{}
 	for _, l := range list {
-		key := cacheKey(l.tenant, l.name)
-		if waiting[key] = append(waiting[key], l); len(waiting[key]) > 1 {
+		if waiting[l.key] = append(waiting[l.key], l); len(waiting[l.key]) > 1 {
+			continue
+		}
+		if l.id != "" {
+			ids = append(ids, l.id)
 			continue
 		}
 		n := len(args)
 		rows = append(rows, fmt.Sprintf("($%d, $%d, $%d)", n+1, n+2, n+3))
 		args = append(args, l.tenant.WorkspaceID, string(l.tenant.Environment), l.name)
 	}
-	found, err := q.Query(ctx, "SELECT "+columns+" FROM end_users WHERE (workspace_id, environment, name) IN (VALUES "+strings.Join(rows, ", ")+")", args...)
-	return db.Each(found, err, func(r db.Row) error {
+	found, err := ByID(ctx, q, ids)
+	for id, u := range found {
+		for _, l := range waiting[id] {
+			l.user = u
+		}
+	}
+	if err != nil || len(rows) == 0 {
+		return err
+	}
+	named, err := q.Query(ctx, "SELECT "+columns+" FROM end_users WHERE (workspace_id, environment, name) IN (VALUES "+strings.Join(rows, ", ")+")", args...)
+	return db.Each(named, err, func(r db.Row) error {
 		u, err := scan(r)
 		if err != nil {
 			return err

@@ -116,12 +116,25 @@ func Ensure(ctx context.Context, tx *db.Tx, use Use) (*User, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := u.touch(ctx, tx, use.At); err != nil {
+		return nil, err
+	}
 	changed := use.Limits.Or(u.OfToken)
-	if changed.Equal(u.OfToken) && use.At.Sub(u.SeenAt) < seenInterval {
+	if changed.Equal(u.OfToken) {
 		return u, nil
 	}
-	u.OfToken, u.SeenAt = changed, use.At
+	u.OfToken = changed
 	return u, u.save(ctx, tx)
+}
+
+// touch stores that the user was seen, once a day. Nodes that cache the user need not know.
+func (u *User) touch(ctx context.Context, tx *db.Tx, now time.Time) error {
+	if now.Sub(u.SeenAt) < seenInterval {
+		return nil
+	}
+	u.SeenAt = now
+	_, err := tx.Exec(ctx, "UPDATE end_users SET seen_at = $2 WHERE id = $1 AND seen_at < $2", u.ID, now.UnixMicro())
+	return err
 }
 
 func create(ctx context.Context, tx *db.Tx, use Use) (*User, error) {
@@ -146,8 +159,8 @@ func create(ctx context.Context, tx *db.Tx, use Use) (*User, error) {
 // save stores what can change.
 func (u *User) save(ctx context.Context, tx *db.Tx) error {
 	_, err := tx.Exec(ctx, `UPDATE end_users SET budget = $2, budget_window = $3, requests_per_minute = $4, override_budget = $5, override_window = $6,
-		override_requests_per_minute = $7, blocked_at = $8, seen_at = $9 WHERE id = $1`, u.ID, (*int64)(u.OfToken.Budget), db.OrNull(u.OfToken.Window), u.OfToken.RequestsPerMinute,
-		(*int64)(u.Override.Budget), db.OrNull(u.Override.Window), u.Override.RequestsPerMinute, db.Micros(u.BlockedAt), u.SeenAt.UnixMicro())
+		override_requests_per_minute = $7, blocked_at = $8 WHERE id = $1`, u.ID, (*int64)(u.OfToken.Budget), db.OrNull(u.OfToken.Window), u.OfToken.RequestsPerMinute,
+		(*int64)(u.Override.Budget), db.OrNull(u.Override.Window), u.Override.RequestsPerMinute, db.Micros(u.BlockedAt))
 	u.signal(tx)
 	return err
 }
@@ -197,7 +210,7 @@ func SaveSettings(ctx context.Context, tx *db.Tx, by audit.Actor, w *accounts.Wo
 	}
 	d := w.Users.Default
 	return by.Log(ctx, tx, audit.Action{Tenant: w.In(accounts.Live), Action: "user_settings.updated", Target: w.ID}, map[string]any{"from_requests": w.Users.FromRequests,
-		"budget": d.Budget, "window": d.Window, "requests_per_minute": d.RequestsPerMinute}, now)
+		"budget": d.Budget, "window": d.Window, "requests_per_minute": d.RequestsPerMinute, "alert_thresholds": w.Users.AlertThresholds}, now)
 }
 
 // Delete deletes a user that GetLocked returned. The log and usage keep only its ID.

@@ -21,8 +21,8 @@ func (g *Gateway) identifyUser(ctx context.Context, c *Call) error {
 	p := c.Principal
 	var u *endusers.Active
 	var err error
-	if p.EndUser != "" {
-		u, err = g.EndUsers.OfToken(ctx, p.Tenant, p.EndUser)
+	if p.EndUserID != "" {
+		u, err = g.EndUsers.OfToken(ctx, p.Tenant, p.EndUserID)
 	} else {
 		u, err = g.EndUsers.OfRequest(ctx, p.Tenant, func() (string, error) { return userIn(c.Body) })
 	}

@@ -102,7 +102,7 @@ func (PasswordReset) kind() string { return "password_reset" }
 // BudgetAlert reports that a budget is used up, or that spending has reached a threshold.
 type BudgetAlert struct {
 	Workspace string // its name
-	Level     string // of the budget: workspace, project, key
+	Level     string // of the budget: workspace, project, key, user
 	ID        string // of its owner
 	Name      string
 	Budget    string

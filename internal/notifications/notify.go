@@ -10,6 +10,7 @@ import (
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/db"
+	"turnpike/internal/endusers"
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/mail"
@@ -86,7 +87,7 @@ func readNotice(ctx context.Context, tx *db.Tx, e events.Pending) (*notice, erro
 }
 
 // budgetPages are the pages of the owners of budgets in the dashboard.
-var budgetPages = map[string]string{string(spend.Key): "keys/", string(spend.Project): "projects/", string(spend.Workspace): "billing"}
+var budgetPages = map[string]string{string(spend.Key): "keys/", string(spend.Project): "projects/", string(spend.EndUser): "users/", string(spend.Workspace): "billing"}
 
 func (s *Service) notifyBudget(ctx context.Context, tx *db.Tx, n *notice) error {
 	var b events.BudgetThreshold // budget.exceeded has no threshold
@@ -94,7 +95,16 @@ func (s *Service) notifyBudget(ctx context.Context, tx *db.Tx, n *notice) error 
 		return err
 	}
 	if b.LimitSource == string(spend.EndUser) {
-		return nil // there can be a million: webhook endpoints get the event
+		if n.workspace.Users.AlertThresholds == nil {
+			return nil // there can be a million users, so the workspace asks for their alerts
+		}
+		users, err := endusers.ByID(ctx, tx, []string{b.ID})
+		if err != nil {
+			return err
+		}
+		if u := users[b.ID]; u != nil {
+			b.Name = u.Name // which the event doesn't contain
+		}
 	}
 	page := budgetPages[b.LimitSource]
 	if b.LimitSource != string(spend.Workspace) {

@@ -34,6 +34,7 @@ type alertBudget struct {
 	window     accounts.Window     // empty for a month
 	workspace  *accounts.Workspace // at the level of a workspace, for billing.credits.low
 	limit      *credits.Micro      // nil for no limit
+	raise      *accounts.Raise     // of the limit
 	limits     []accounts.Limit    // of the owner
 	thresholds accounts.AlertThresholds
 }
@@ -41,6 +42,7 @@ type alertBudget struct {
 // publishedSet is what this node knows to be published for an account in a
 // period.
 type publishedSet struct {
+	limit    credits.Micro
 	percent  int64 // the highest threshold
 	exceeded bool
 	low      bool // billing.credits.low
@@ -48,6 +50,9 @@ type publishedSet struct {
 
 // covers reports whether everything in the other set is published.
 func (p publishedSet) covers(o publishedSet) bool {
+	if p.limit != o.limit { // a raise began or ended, so its alerts are due again
+		p = publishedSet{}
+	}
 	return p.percent >= o.percent && (p.exceeded || !o.exceeded) && (p.low || !o.low)
 }
 
@@ -62,19 +67,23 @@ type dueAlert struct {
 // due returns the alerts that the state calls for. A budget of 0 blocks
 // requests on purpose, and has none.
 func (a *alertBudget) due(d dueAlert) (set publishedSet) {
-	if *a.limit > 0 {
+	set.limit = a.limitAt(d.now)
+	if set.limit > 0 {
 		for _, percent := range a.thresholds {
-			if reached(d.spent, *a.limit, percent) {
+			if reached(d.spent, set.limit, percent) {
 				set.percent = percent
 			}
 		}
-		set.exceeded = d.refused || d.spent >= *a.limit
+		set.exceeded = d.refused || d.spent >= set.limit
 	}
 	if a.workspace != nil {
 		set.low = runsLow(a.workspace, Balance{Spent: d.spent})
 	}
 	return set
 }
+
+// limitAt returns the limit at a time, which may be raised.
+func (a *alertBudget) limitAt(now time.Time) credits.Micro { return *a.raise.Apply(a.limit, now) }
 
 // reached reports whether the spending is at least the percentage of a limit.
 // Dividing first keeps large limits from overflowing.
@@ -138,7 +147,7 @@ func projectBudget(ctx context.Context, tx *db.Tx, qualified string, lock bool) 
 	if err != nil {
 		return nil, err
 	}
-	return &alertBudget{origin: events.Origin{Tenant: tenant, Project: id}, source: Project, id: id, name: p.Name, limit: p.MonthlyBudget, limits: p.Limits,
+	return &alertBudget{origin: events.Origin{Tenant: tenant, Project: id}, source: Project, id: id, name: p.Name, limit: p.MonthlyBudget, raise: p.Raise, limits: p.Limits,
 		thresholds: p.AlertThresholds.Or(w.AlertThresholds).Or(accounts.DefaultAlertThresholds)}, nil
 }
 
@@ -157,7 +166,7 @@ func keyBudget(ctx context.Context, tx *db.Tx, id string, lock bool) (*alertBudg
 	if err != nil {
 		return nil, err
 	}
-	return &alertBudget{origin: events.Origin{Tenant: k.Tenant, Project: k.Project}, source: Key, id: k.KeyID, name: k.Name, limit: k.MonthlyBudget, limits: k.Limits,
+	return &alertBudget{origin: events.Origin{Tenant: k.Tenant, Project: k.Project}, source: Key, id: k.KeyID, name: k.Name, limit: k.MonthlyBudget, raise: k.Raise, limits: k.Limits,
 		thresholds: k.AlertThresholds.Or(w.AlertThresholds).Or(accounts.DefaultAlertThresholds)}, nil
 }
 
@@ -172,7 +181,7 @@ func limitBudget(ctx context.Context, tx *db.Tx, a Account, lock bool) (*alertBu
 	if err != nil {
 		return nil, err
 	}
-	budget.limitID, budget.limit = a.ID[i+1:], nil // which the limit may have lost since
+	budget.limitID, budget.limit, budget.raise = a.ID[i+1:], nil, nil // the limit may have lost its budget since
 	for _, l := range budget.limits {
 		if l.ID == budget.limitID {
 			budget.limit, budget.window = l.Budget, l.Window
@@ -366,7 +375,10 @@ func (s *Settler) alert(ctx context.Context, tx *db.Tx, budget *alertBudget, d d
 		defer s.mu.Unlock()
 		if s.changes == changes { // otherwise the budget may have changed
 			was := s.alerted[d.key]
-			s.alerted[d.key] = publishedSet{max(was.percent, due.percent), was.exceeded || due.exceeded, was.low || due.low}
+			if was.limit != due.limit {
+				was = publishedSet{}
+			}
+			s.alerted[d.key] = publishedSet{due.limit, max(was.percent, due.percent), was.exceeded || due.exceeded, was.low || due.low}
 		}
 	})
 	return nil
@@ -376,7 +388,7 @@ func (s *Settler) alert(ctx context.Context, tx *db.Tx, budget *alertBudget, d d
 func (a *alertBudget) publish(ctx context.Context, tx *db.Tx, p *events.Publisher, d dueAlert) error {
 	due := a.due(d)
 	var list []events.Payload
-	data := events.BudgetAlert{LimitSource: string(a.source), LimitID: a.limitID, ID: a.id, Name: a.name, Budget: *a.limit, Spent: d.spent,
+	data := events.BudgetAlert{LimitSource: string(a.source), LimitID: a.limitID, ID: a.id, Name: a.name, Budget: due.limit, Spent: d.spent,
 		Period: string(d.key.Period)}
 	if end := d.key.Period.End(); !end.IsZero() {
 		data.ResetsAt = events.Unix(&end)
@@ -418,7 +430,7 @@ func (a *alertBudget) publish(ctx context.Context, tx *db.Tx, p *events.Publishe
 func (a *alertBudget) record(ctx context.Context, tx *db.Tx, d dueAlert, percent int64) (first bool, err error) {
 	n, err := tx.Exec(ctx, `INSERT INTO budget_alerts (level, account_id, period, budget, percent, fired_at) VALUES ($1, $2, $3, $4, $5, $6)
 		ON CONFLICT (level, account_id, period, budget, percent) DO NOTHING`,
-		string(d.key.Level), d.key.ID, string(d.key.Period), int64(*a.limit), percent, d.now.UnixMicro())
+		string(d.key.Level), d.key.ID, string(d.key.Period), int64(a.limitAt(d.now)), percent, d.now.UnixMicro())
 	return n > 0, db.Wrap(err, "record alert")
 }
 

@@ -190,3 +190,29 @@ func TestAlertBelongsToItsProject(t *testing.T) {
 		}
 	})
 }
+
+// TestThresholdsFollowATemporaryRaise: while a raise applies, thresholds are percentages of the raised budget.
+func TestThresholdsFollowATemporaryRaise(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newBudgeted(t, d, 10_000*credits.Credit, 100*credits.Credit, 200*credits.Credit)
+		until := o.now.Add(time.Hour)
+		o.project.Raise = &accounts.Raise{Budget: 200 * credits.Credit, Until: until}
+		o.write(func(ctx context.Context, tx *db.Tx) error {
+			if _, err := tx.Exec(ctx, "UPDATE keys SET temporary_raise = $2 WHERE id = $1", o.key.ID, db.JSON(accounts.Raise{Budget: 400 * credits.Credit, Until: until})); err != nil {
+				return err
+			}
+			return ChangeProject(ctx, tx, o.project, ProjectChange{By: audit.Operator, Action: "project.updated", At: o.now})
+		})
+		o.settleEntries(o.spent(90 * credits.Credit))
+		o.want()
+		o.settleEntries(o.spent(20 * credits.Credit)) // 110 of 200 and 400
+		o.want("project 50")
+		// The raise ends by itself, and the budgets from before alert as if they had always applied.
+		o.now = until
+		o.settleEntries(o.spent(credits.Credit))
+		o.want("project 50", "project 50", "project 80", "project 95", "project exceeded", "key 50")
+		o.settleEntries(o.spent(credits.Credit))
+		o.want("project 50", "project 50", "project 80", "project 95", "project exceeded", "key 50")
+	})
+}

@@ -760,6 +760,39 @@ func TestLeaseAcquiredDuringALimitChangeIsAcquiredAgain(t *testing.T) {
 	})
 }
 
+// TestRefillUnderAnEndedRaiseIsNotSpent covers a refill that starts after the raise of its
+// request has ended. Its credits were never part of the lower limit.
+func TestRefillUnderAnEndedRaiseIsNotSpent(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		c := NewLedger(d).LeaseCache(join(t, d))
+		c.reclaimTimeout = 0
+		var refill func()
+		c.background = func(f func()) { refill = f }
+		now := time.Now()
+		reserve := func(limit credits.Micro) error {
+			_, err := c.Reserve(t.Context(), []Cap{{Account: Account{Key, "key_1"}, Limit: &limit}}, credits.Credit, now)
+			return err
+		}
+		for refill == nil {
+			if err := reserve(64 * credits.Credit); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var refusal *Refusal
+		if err := reserve(credits.Credit); !errors.As(err, &refusal) {
+			t.Fatalf("got %v under the lower limit, want a refusal", err)
+		}
+		refill()
+		if b, err := ReadBalance(t.Context(), d, Account{Key, "key_1"}, PeriodOf(now)); err != nil || b.Reserved <= credits.Credit {
+			t.Fatalf("got %v leased (%v), want more than the lower limit", b.Reserved, err)
+		}
+		if err := reserve(credits.Credit); !errors.As(err, &refusal) {
+			t.Errorf("got %v after a refill under the raised limit, want a refusal", err)
+		}
+	})
+}
+
 // TestReservedNeverExceedsTheRemainingBudget covers leases under a higher
 // limit, which are being released, and free credits, which don't block
 // requests.

@@ -8,7 +8,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
@@ -407,6 +409,27 @@ func Spent(ctx context.Context, q db.Querier, level Level, ids []string, p Perio
 		return err
 	})
 	return out, db.Wrap(err, "read spend")
+}
+
+// balancesKept is how long balances of past windows are kept, except for those of workspaces, which the
+// billing page shows.
+const balancesKept = 62 * 24 * time.Hour
+
+// PurgeBalances deletes up to limit balances of windows that are past. Lifetimes have no end.
+func PurgeBalances(ctx context.Context, tx *db.Tx, now time.Time, limit int64) (n int64, err error) {
+	before := now.Add(-balancesKept)
+	week := PeriodIn(accounts.WindowWeek, before)
+	for _, r := range [][2]Period{
+		{"", PeriodOf(before)}, // months and days before that month, and weeks of the years before
+		{week[:len("2006-W")], week},
+	} {
+		deleted, err := tx.Exec(ctx, `DELETE FROM spend WHERE leased = 0 AND (level, account_id, period) IN (SELECT level, account_id, period FROM spend
+			WHERE level <> 'workspace' AND period >= $1 AND period < $2 AND leased = 0 LIMIT $3)`, string(r[0]), string(r[1]), limit-n)
+		if n += deleted; err != nil || n == limit {
+			return n, db.Wrap(err, "purge balances")
+		}
+	}
+	return n, nil
 }
 
 // Month is the spending of an account in a month.

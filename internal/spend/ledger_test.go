@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -104,6 +105,51 @@ func TestSpentLeaseLeavesNoRow(t *testing.T) {
 		var n int64
 		if err := d.QueryRow(t.Context(), "SELECT count(*) FROM spend_leases").Scan(&n); err != nil || n != 0 {
 			t.Errorf("%d leases are left (%v)", n, err)
+		}
+	})
+}
+
+func TestBalancesOfPastWindowsArePurged(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2027, 3, 10, 12, 0, 0, 0, time.UTC)
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		write := func(fn func(tx *db.Tx) error) {
+			t.Helper()
+			if err := d.Write(t.Context(), fn); err != nil {
+				t.Fatal(err)
+			}
+		}
+		user := Account{EndUser, "eu_1"}
+		kept := []accountPeriod{{user, "2027-03-10"}, {user, "2027-01-07"}, {user, "2027-W10"}, {user, "2027-W01"}, {user, "2027-03"}, {user, "2027-01"}, {user, lifetime},
+			{Account{Workspace, "ws_1"}, "2020-01"}, {Account{Key, "key_leased"}, "2026-01"}}
+		purged := []accountPeriod{{user, "2026-12-31"}, {user, "2026-02-01"}, {user, "2026-W52"}, {user, "2026-W09"}, {user, "2026-12"}, {Account{Key, "key_1"}, "2026-11"}, {Account{KeyLimit, "key_1/limit_1"}, "2025-W50"}}
+		write(func(tx *db.Tx) error {
+			p := newPostings()
+			for _, key := range append(slices.Clone(kept), purged...) {
+				p.balances[key] = balance{Settled: credits.Credit}
+			}
+			p.balances[accountPeriod{Account{Key, "key_leased"}, "2026-01"}] = balance{Leased: 1} // by a job
+			return p.writeBalances(t.Context(), tx)
+		})
+		for _, want := range []int64{4, 3, 0} {
+			write(func(tx *db.Tx) error {
+				if n, err := PurgeBalances(t.Context(), tx, now, 4); err != nil || n != want {
+					t.Errorf("got %d deleted (%v), want %d", n, err, want)
+				}
+				return nil
+			})
+		}
+		left, err := db.List(t.Context(), d, func(r db.Row) (key accountPeriod, err error) {
+			err = db.Scan(r, &key.Level, &key.ID, &key.Period)
+			return key, err
+		}, "SELECT level, account_id, period FROM spend")
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.SortFunc(left, compare)
+		slices.SortFunc(kept, compare)
+		if !slices.Equal(left, kept) {
+			t.Errorf("got %v, want %v", left, kept)
 		}
 	})
 }

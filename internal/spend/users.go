@@ -102,7 +102,7 @@ func userBudgets(ctx context.Context, tx *db.Tx, ids []string) (map[string]*aler
 		}
 		limits := u.Limits(w.Users.Default)
 		out[id] = &alertBudget{origin: events.Origin{Tenant: u.Tenant}, source: EndUser, id: u.ID, name: u.ID, limit: limits.Budget, window: limits.Window,
-			thresholds: w.AlertThresholds.Or(accounts.DefaultAlertThresholds)}
+			thresholds: w.Users.AlertThresholds.Or(w.AlertThresholds).Or(accounts.DefaultAlertThresholds)}
 	}
 	return out, nil
 }

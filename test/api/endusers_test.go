@@ -3,6 +3,7 @@ package api_test
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"turnpike/internal/accounts"
@@ -140,11 +141,31 @@ func TestEndUsers(t *testing.T) {
 		if r := chat(alice, "").Want(t, 429, "rate_limit_exceeded"); r.Text("error.details.limit_source") != "user" {
 			t.Errorf("got %s, want the user's limit", r.Body)
 		}
+		// The log has the user's ID, but not its name.
+		byUser := m.get(t, "/v1/audit?user_id="+id)
+		if byUser.Text("data.0.user_id") != id || byUser.Text("data.0.error_code") != "rate_limit_exceeded" || len(byUser.At("data").([]any)) != 8 {
+			t.Errorf("got %s, want the requests of alice", byUser.Body)
+		}
+		if strings.Contains(string(m.get(t, "/v1/audit").Body)+string(m.get(t, "/v1/audit/actions").Body), "alice") {
+			t.Error("got the name of a user in the log, want its ID")
+		}
+		m.ask(t, "GET", "/v1/audit?user_id=alice", nil).Want(t, 400, "invalid_parameter")
 		// Usage keeps only the ID of a deleted user.
 		m.ask(t, "DELETE", "/v1/users/"+id, nil).Want(t, 200, "")
 		m.ask(t, "GET", "/v1/users/"+id, nil).Want(t, 404, "not_found")
 		if usage := m.get(t, "/v1/usage?group_by=user"); usage.Text("data.0.user_id") != id || usage.At("data.0.user") != nil {
 			t.Errorf("got %s, want no name", usage.Body)
+		}
+		// Tokens of the deleted user can't create it again, and don't count toward a new account with the name.
+		chat(alice, "").Want(t, 403, "user_blocked")
+		if list := m.get(t, "/v1/users?user=alice"); list.Text("data.0.id") != "" {
+			t.Errorf("got %s, want no account", list.Body)
+		}
+		again := m.userToken(t, "alice", nil)
+		chat(again, "").Want(t, 200, "")
+		chat(alice, "").Want(t, 403, "user_blocked")
+		if u := m.endUser(t, "alice"); u.Text("id") == id || u.At("spent") != 1.0 {
+			t.Errorf("got %s, want another account", u.Body)
 		}
 	})
 }

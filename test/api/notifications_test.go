@@ -139,6 +139,30 @@ func TestBudgetAlertsReachPeople(t *testing.T) {
 	})
 }
 
+// TestAlertsOfUsersSendEmailOnRequest: a workspace can have a million users, so their alerts are only events unless it asks for more.
+func TestAlertsOfUsersSendEmailOnRequest(t *testing.T) {
+	eachNotified(t, func(t *testing.T, m *gatewayClient, mails *smtp.Server, _ *chatTool) {
+		m.queueOneCredit(4)
+		spend := func(user string) {
+			t.Helper()
+			m.entry(t, m.userToken(t, user, map[string]any{"budget": 2, "window": "day"}).chat(t, oneCreditBody()).Want(t, 200, ""))
+		}
+		spend("alice")
+		m.Eventually(t, func() bool { return m.get(t, "/v1/events").Text("data.0.type") == "budget.threshold_reached" })
+		m.ask(t, "PATCH", "/v1/users/settings", map[string]any{"alert_thresholds": []int{0}}).Want(t, 400, "invalid_parameter")
+		m.ask(t, "PATCH", "/v1/users/settings", map[string]any{"alert_thresholds": []int{40}}).Want(t, 200, "")
+		spend("bob")
+		for _, mail := range mails.Wait(t, 2) { // to the owner and the admin
+			if text := string(mail.Data); !strings.Contains(text, `User "bob" has used 40% of its budget`) || !strings.Contains(text, "/live/users/"+m.endUser(t, "bob").Text("id")) {
+				t.Errorf("got email %s", text)
+			}
+		}
+		if n := m.rows(t, "mails"); n != 2 {
+			t.Errorf("got %d emails, want none about alice", n)
+		}
+	})
+}
+
 func TestIncomingWebhookIsASecretAndRetried(t *testing.T) {
 	eachNotified(t, func(t *testing.T, m *gatewayClient, _ *smtp.Server, chat *chatTool) {
 		patch := func(body any) *harness.Response { return m.ask(t, "PATCH", "/v1/notifications", body) }

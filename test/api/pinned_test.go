@@ -51,7 +51,8 @@ func TestListsOfPinnedKeysShowOnlyTheirProject(t *testing.T) {
 		none := newTenant(t, s, w, accounts.Test)
 		s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: beta.key, Body: chatBody("hi")}).Want(t, 200, "")
 		// Routes that don't return a list of the project's objects.
-		refused := map[string]string{"/v1/billing": "project_not_allowed", "/v1/notifications": "project_not_allowed", "/v1/projects": "project_not_allowed", "/v1/tunnel": "invalid_parameter", "/v1/responses": "upgrade_required"}
+		refused := map[string]string{"/v1/billing": "project_not_allowed", "/v1/notifications": "project_not_allowed", "/v1/projects": "project_not_allowed",
+			"/v1/users": "project_not_allowed", "/v1/users/settings": "project_not_allowed", "/v1/tunnel": "invalid_parameter", "/v1/responses": "upgrade_required"}
 		ownIDs := map[string]string{"/v1/audit/actions": "/v1/keys/", "/v1/audit?format=csv": "/v1/audit/", "/v1/agents/runs?status=awaiting_approval": "/v1/agents/runs/"}
 		paths := []string{"/v1/audit?format=csv", "/v1/agents/runs?status=awaiting_approval", "/v1/usage?group_by=key,project", "/v1/deliveries?endpoint=" + alpha.ids["/v1/webhooks/"],
 			"/v1/webhooks?kind=all"}

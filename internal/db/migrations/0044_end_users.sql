@@ -25,16 +25,20 @@ CREATE TABLE end_user_counts (
   users        BIGINT NOT NULL
 );
 
--- The name of the user.
-ALTER TABLE scoped_tokens ADD COLUMN end_user TEXT;
+ALTER TABLE scoped_tokens ADD COLUMN end_user_id TEXT;
 
 -- user_field: whether the user in a request's body has an account. The others are the limits of users without their own.
 ALTER TABLE workspaces ADD COLUMN user_field BOOLEAN NOT NULL DEFAULT FALSE;
 ALTER TABLE workspaces ADD COLUMN user_budget BIGINT;
 ALTER TABLE workspaces ADD COLUMN user_window TEXT;
 ALTER TABLE workspaces ADD COLUMN user_requests_per_minute BIGINT;
+-- A JSON array of percentages. NULL means the workspace's, and no email.
+ALTER TABLE workspaces ADD COLUMN user_alert_thresholds TEXT;
 
 ALTER TABLE requests ADD COLUMN end_user_id TEXT;
+
+-- Balances of past windows are purged, except for those of workspaces.
+CREATE INDEX spend_by_period ON spend (period) WHERE level <> 'workspace';
 
 -- Usage of users by the day.
 CREATE TABLE usage_users (

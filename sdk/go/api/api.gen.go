@@ -1515,6 +1515,9 @@ type AuditEntry struct {
 	// UsageSource The source of the usage: `provider`, or `estimated` if the provider didn't report it. `partial` means that the response was interrupted or the client disconnected. `recovered` means that the server crashed and charged the reservation. More values may be added.
 	UsageSource *string `json:"usage_source"`
 	UserAgent   string  `json:"user_agent"`
+
+	// UserID The end user that the request counts toward, by Turnpike's ID.
+	UserID *string `json:"user_id"`
 }
 
 // AuditEntry_Attempts defines model for AuditEntry.Attempts.
@@ -4166,6 +4169,9 @@ type ListAuditParams struct {
 
 	// IP Only requests from this IP address.
 	IP *string `form:"ip,omitempty" json:"ip,omitempty"`
+
+	// UserID Only requests of this end user, by Turnpike's ID.
+	UserID *UserID `form:"user_id,omitempty" json:"user_id,omitempty"`
 
 	// Status Only requests with this HTTP status.
 	Status *int `form:"status,omitempty" json:"status,omitempty"`
@@ -11255,6 +11261,18 @@ func NewListAuditRequest(server string, params *ListAuditParams) (*http.Request,
 		if params.IP != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "ip", *params.IP, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.UserID != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "user_id", *params.UserID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {

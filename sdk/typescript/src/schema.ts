@@ -4468,6 +4468,8 @@ export interface components {
              */
             upstream_ms: number | null;
             user_agent: string;
+            /** @description The end user that the request counts toward, by Turnpike's ID. */
+            user_id: string | null;
             /**
              * Unix time
              * @description When the request arrived.
@@ -7438,6 +7440,8 @@ export interface operations {
                 project?: string;
                 /** @description Only requests from this IP address. */
                 ip?: string;
+                /** @description Only requests of this end user, by Turnpike's ID. */
+                user_id?: components["schemas"]["UserId"];
                 /** @description Only requests with this HTTP status. */
                 status?: number;
                 /** @description The format of the response. It takes precedence over the `Accept` header. */
