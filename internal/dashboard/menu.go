@@ -28,7 +28,7 @@ var menu = []menuGroup{
 		{Name: "API keys", Path: "keys", Icon: "key-round", scope: access.KeysRead},
 		{Name: "Projects", Path: "projects", Icon: "folder", scope: access.ProjectsRead},
 		{Name: "Routes", Path: "routes", Icon: "route", scope: access.RoutesRead},
-		{Name: "Users", Path: "users", Icon: "user", scope: access.UsersRead},
+		{Name: "Users", Path: "users", Icon: "circle-user", scope: access.UsersRead},
 		{Name: "Tool servers", Path: "tools", Icon: "plug", scope: access.ToolServersRead},
 	}},
 	{"Monitor", []menuItem{
