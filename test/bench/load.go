@@ -26,6 +26,7 @@ const (
 type loadOrder struct {
 	Address     string
 	Request     []byte // sent as it is, again and again
+	Users       int    // replaces userMark by this many users in turn, if above 1
 	Stream      bool   // whether underLoad sends a request for a stream
 	Duration    time.Duration
 	Connections int
@@ -70,7 +71,18 @@ func repeat(o loadOrder, until time.Time, left *atomic.Int64) ([]time.Duration, 
 	}
 	defer func() { _ = conn.Close() }()
 	took := make([]time.Duration, 0, min(4096, maxRequests/o.Connections))
-	for left.Add(-1) >= 0 {
+	user := bytes.Index(o.Request, []byte(userMark)) + len(userMark) - userDigits
+	if o.Users > 1 {
+		o.Request = bytes.Clone(o.Request)
+	}
+	for {
+		n := left.Add(-1)
+		if n < 0 {
+			break
+		}
+		if o.Users > 1 {
+			copy(o.Request[user:], fmt.Sprintf("%0*d", userDigits, n%int64(o.Users)))
+		}
 		begun := time.Now()
 		if begun.After(until) {
 			break
@@ -157,6 +169,12 @@ func readResponse(in *bufio.Reader) (first time.Time, err error) {
 	}
 }
 
+// userMark is the end user in a request's body.
+const (
+	userDigits = 8
+	userMark   = "user-00000000"
+)
+
 // loaded is a server under load.
 type loaded struct {
 	name          string
@@ -164,12 +182,13 @@ type loaded struct {
 	pid, database int // processes; database is 0 if there is none
 	plain, stream []byte
 	reconnect     bool // see loadOrder
+	users         int  // see loadOrder
 }
 
 // underLoad warms the server up and measures it. Helpers are further processes
 // that work for the measurement.
 func (b *bench) underLoad(s *loaded, o loadOrder, helpers ...int) sample {
-	o.Address, o.Reconnect, o.Request = s.address, s.reconnect, s.plain
+	o.Address, o.Reconnect, o.Request, o.Users = s.address, s.reconnect, s.plain, s.users
 	if o.Stream {
 		o.Request = s.stream
 	}

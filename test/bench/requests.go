@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,6 +16,8 @@ import (
 	"turnpike/internal/app"
 	"turnpike/internal/catalog"
 	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/endusers"
 	"turnpike/test/chaos/program"
 )
 
@@ -126,6 +129,7 @@ const (
 	openStreams  = 5000
 	logEntries   = 1_000_000
 	plentyOf     = 1_000_000_000 // credits
+	manyUsers    = 10_000
 )
 
 // gatewayServers are a mock provider and what sends requests to it.
@@ -133,7 +137,7 @@ type gatewayServers struct {
 	mock     *child
 	provider string          // address of the mock
 	servers  []*loaded       // a bare reverse proxy, then Turnpike on each engine
-	limited  []*loaded       // the same, with a key that has limits
+	limited  []*loaded       // Turnpike on each engine with a key that has limits, and one end user or many
 	places   []program.Place // of Turnpike
 	stop     func()
 }
@@ -155,7 +159,6 @@ func (b *bench) startGateway(usual staticOrder) *gatewayServers {
 	stops = append(stops, proxy.kill)
 	g.servers = []*loaded{newLoaded("httputil.ReverseProxy", proxied, proxy.pid(), anyKey)}
 	g.servers[0].reconnect = true
-	g.limited = g.servers[:1:1]
 	for _, e := range b.engines {
 		at, remove := b.newPlace(e)
 		stops = append(stops, remove)
@@ -164,17 +167,42 @@ func (b *bench) startGateway(usual staticOrder) *gatewayServers {
 		check(os.WriteFile(config, []byte(text), 0o600))
 		server := must(b.binary().Serve(at, append([]string{"--config", config}, noLimits...)...))
 		stops = append(stops, server.Kill)
-		load := func(limits []accounts.Limit) *loaded {
+		load := func(like access.Key) (*loaded, account) {
 			budget := plentyOf * credits.Credit
-			key := newAccounts(b.ctx, at, 1, access.Key{Tenant: liveKey.Tenant, MonthlyBudget: &budget, Limits: limits})[0].key
-			must(callAPI(b.ctx, "PATCH", server.URL+"/v1/billing", key, fmt.Appendf(nil, `{"monthly_credits":%d}`, plentyOf)))
-			s := newLoaded(e.String(), addressOf(server.URL), server.Pid(), key)
+			like.Tenant, like.MonthlyBudget = liveKey.Tenant, &budget
+			a := newAccounts(b.ctx, at, 1, like)[0]
+			must(callAPI(b.ctx, "PATCH", server.URL+"/v1/billing", a.key, fmt.Appendf(nil, `{"monthly_credits":%d}`, plentyOf)))
+			s := newLoaded(e.String(), addressOf(server.URL), server.Pid(), a.key)
 			s.database = e.pid
-			return s
+			return s, a
 		}
-		g.servers, g.limited, g.places = append(g.servers, load(nil)), append(g.limited, load(benchLimits())), append(g.places, at)
+		plain, _ := load(access.Key{})
+		g.servers, g.places = append(g.servers, plain), append(g.places, at)
+		for _, users := range []int{1, manyUsers} {
+			s, a := load(access.Key{Limits: benchLimits(), Allowed: catalog.Allowed{Models: catalog.Patterns{"gpt-*"}}})
+			must(callAPI(b.ctx, "PATCH", server.URL+"/v1/users/settings", a.key, fmt.Appendf(nil, `{"from_requests":true,"default_limits":{"budget":%d,"window":"day","requests_per_minute":%d}}`, plentyOf, plentyOf/100)))
+			addUsers(b.ctx, at, a.workspace, users)
+			s.name, s.users = fmt.Sprintf("%s, limits and %d users", e, users), users
+			if users == 1 {
+				s.name = e.String() + ", limits and a user"
+			}
+			s.plain = chatRequest(chatPath, a.key, strings.Replace(providerBody(false), "{", `{"user":"`+userMark+`",`, 1))
+			g.limited = append(g.limited, s)
+		}
 	}
 	return g
+}
+
+// addUsers creates the accounts of users that the load generator names.
+func addUsers(ctx context.Context, at program.Place, workspace string, n int) {
+	d := must(app.OpenDatabase(ctx, settings(at)))
+	defer d.Close()
+	tenant := accounts.Tenant{WorkspaceID: workspace, Environment: accounts.Live}
+	write(ctx, d, func(tx *db.Tx) {
+		for i := range n {
+			must(endusers.Ensure(ctx, tx, endusers.Use{Tenant: tenant, Name: fmt.Sprintf("%s%0*d", userMark[:len(userMark)-userDigits], userDigits, i), At: time.Now()}))
+		}
+	})
 }
 
 // benchLimits are a budget in three windows, of which two are for the measured model, and rates.
@@ -197,18 +225,16 @@ func measureGateway(b *bench) {
 	mock, servers, places, usual := g.mock, g.servers, g.places, usualResponse
 	direct := newLoaded("the mock itself", g.provider, mock.pid(), anyKey)
 
-	plain := b.throughput("gateway", servers, false, mock.pid())
+	all := b.throughput("gateway", slices.Concat(servers, g.limited), false, mock.pid())
+	plain, limited := all[:len(servers)], all[len(servers):]
 	for _, s := range plain[1:] {
 		b.atLeast(s.ratio(plain[0], sample.rate), 0.5, "", "requests to a provider against a bare reverse proxy, %s", s.name)
 	}
 	b.section("Gateway, plain")
-	b.requestTable(plain)
-	limited := b.throughput("gateway with limits", g.limited, false, mock.pid())
-	for i, s := range limited[1:] {
-		b.atLeast(s.ratio(limited[0], sample.rate)/plain[i+1].ratio(plain[0], sample.rate), 0.95, "", "the same ratio with a key that has limits against without, %s", s.name)
+	b.requestTable(all)
+	for i, s := range limited {
+		b.atLeast(s.ratio(plain[1+i/2], sample.rate), 0.95, "", "requests against a key without limits and users, %s", s.name)
 	}
-	b.section("Gateway, plain, with limits")
-	b.requestTable(limited)
 	b.section("Gateway, streamed")
 	b.requestTable(b.throughput("gateway, streamed", servers, true, mock.pid()))
 
@@ -254,7 +280,7 @@ func measureGateway(b *bench) {
 	}
 
 	b.method("Gateway: a live key with a budget, in a workspace with a budget, calls a mock of OpenAI's API on this machine (%d bytes in, %d out; 22 events when streamed). Limits and the durable log are on. The mock is a separate process, and so is `httputil.ReverseProxy` in front of it, which has no keys, budgets or log. Their CPU isn't counted as the server's.", len(providerBody(false)), len(providerAnswer))
-	b.method("Limits: the key has a budget per day and one per week for the model, a budget for its lifetime, rates for the model, and a limit for other models, in addition to its monthly budget.")
+	b.method("Limits and users: the key is limited to `gpt-*`. In addition to its monthly budget, it has a budget per day and one per week for the model, a budget for its lifetime, rates for the model, and a limit for other models. Each request names an end user, one or %d in turn, who has a budget per day and a rate limit.", manyUsers)
 	b.method("Latency: the time that a server adds is the difference to calling the mock directly in the same round. For the first token the mock waits %v before a response and between events; the streams start one after the other over the time that one takes.", streamPause)
 	b.method("Open streams: %d connections with one stream each that lasts half a minute. Memory is the highest resident size of 15 seconds.", openStreams)
 }
