@@ -21,7 +21,7 @@ type UserChange struct {
 }
 
 // ChangeUser applies a change to an end user and records it in the admin log. A
-// new budget can't be lower than what is already spent.
+// new budget can't be lower than the spending so far.
 func ChangeUser(ctx context.Context, tx *db.Tx, t accounts.Tenant, id string, c UserChange) (*endusers.User, error) {
 	u, err := endusers.GetLocked(ctx, tx, t, id)
 	if err != nil {

@@ -153,7 +153,7 @@ func TestAlertsOfUsersSendEmailOnRequest(t *testing.T) {
 		m.ask(t, "PATCH", "/v1/users/settings", map[string]any{"alert_thresholds": []int{40}}).Want(t, 200, "")
 		spend("bob")
 		for _, mail := range mails.Wait(t, 2) { // to the owner and the admin
-			if text := string(mail.Data); !strings.Contains(text, `User "bob" has used 40% of its budget`) || !strings.Contains(text, "/live/users/"+m.endUser(t, "bob").Text("id")) {
+			if text := string(mail.Data); !strings.Contains(text, `User "bob" has used 40% of its budget`) || !strings.Contains(text, "("+m.endUser(t, "bob").Text("id")+")") {
 				t.Errorf("got email %s", text)
 			}
 		}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -137,8 +136,8 @@ type gatewayServers struct {
 	mock     *child
 	provider string          // address of the mock
 	servers  []*loaded       // a bare reverse proxy, then Turnpike on each engine
-	limited  []*loaded       // Turnpike on each engine with a key that has limits, and one end user or many
 	places   []program.Place // of Turnpike
+	programs []*program.Server
 	stop     func()
 }
 
@@ -167,42 +166,67 @@ func (b *bench) startGateway(usual staticOrder) *gatewayServers {
 		check(os.WriteFile(config, []byte(text), 0o600))
 		server := must(b.binary().Serve(at, append([]string{"--config", config}, noLimits...)...))
 		stops = append(stops, server.Kill)
-		load := func(like access.Key) (*loaded, account) {
-			budget := plentyOf * credits.Credit
-			like.Tenant, like.MonthlyBudget = liveKey.Tenant, &budget
-			a := newAccounts(b.ctx, at, 1, like)[0]
-			must(callAPI(b.ctx, "PATCH", server.URL+"/v1/billing", a.key, fmt.Appendf(nil, `{"monthly_credits":%d}`, plentyOf)))
-			s := newLoaded(e.String(), addressOf(server.URL), server.Pid(), a.key)
-			s.database = e.pid
-			return s, a
-		}
-		plain, _ := load(access.Key{})
-		g.servers, g.places = append(g.servers, plain), append(g.places, at)
-		for _, users := range []int{1, manyUsers} {
-			s, a := load(access.Key{Limits: benchLimits(), Allowed: catalog.Allowed{Models: catalog.Patterns{"gpt-*"}}})
-			must(callAPI(b.ctx, "PATCH", server.URL+"/v1/users/settings", a.key, fmt.Appendf(nil, `{"from_requests":true,"default_limits":{"budget":%d,"window":"day","requests_per_minute":%d}}`, plentyOf, plentyOf/100)))
-			addUsers(b.ctx, at, a.workspace, users)
-			s.name, s.users = fmt.Sprintf("%s, limits and %d users", e, users), users
-			if users == 1 {
-				s.name = e.String() + ", limits and a user"
-			}
-			s.plain = chatRequest(chatPath, a.key, strings.Replace(providerBody(false), "{", `{"user":"`+userMark+`",`, 1))
-			g.limited = append(g.limited, s)
-		}
+		g.servers, g.places = append(g.servers, b.loadWith(e, at, server, access.Key{}).loaded), append(g.places, at)
+		g.programs = append(g.programs, server)
 	}
 	return g
 }
 
-// addUsers creates the accounts of users that the load generator names.
-func addUsers(ctx context.Context, at program.Place, workspace string, n int) {
-	d := must(app.OpenDatabase(ctx, settings(at)))
+// keyed is a server under load with a key of its own workspace.
+type keyed struct {
+	*loaded
+	account
+}
+
+// loadWith creates a key like the given one, with a budget in a workspace with one.
+func (b *bench) loadWith(e *engine, at program.Place, server *program.Server, like access.Key) keyed {
+	budget := plentyOf * credits.Credit
+	like.Tenant, like.MonthlyBudget = liveKey.Tenant, &budget
+	a := newAccounts(b.ctx, at, 1, like)[0]
+	must(callAPI(b.ctx, "PATCH", server.URL+"/v1/billing", a.key, fmt.Appendf(nil, `{"monthly_credits":%d}`, plentyOf)))
+	s := newLoaded(e.String(), addressOf(server.URL), server.Pid(), a.key)
+	s.database = e.pid
+	return keyed{s, a}
+}
+
+// measureLimits measures requests to a mock provider with limits of models, budgets and end users.
+func measureLimits(b *bench) {
+	g := b.startGateway(usualResponse)
+	defer g.stop()
+	var limited []*loaded
+	for i, e := range b.engines {
+		for _, users := range []int{1, manyUsers} {
+			limited = append(limited, b.loadWithUsers(e, g.places[i], g.programs[i], users))
+		}
+	}
+	all := b.throughput("limits", slices.Concat(g.servers, limited), false, g.mock.pid())
+	for i, s := range all[len(g.servers):] {
+		b.atLeast(s.ratio(all[1+i/2], sample.rate), 0.95, "", "requests against a key without limits and users, %s", s.name)
+	}
+	b.section("Gateway, limits and end users")
+	b.requestTable(all)
+	b.method("Limits and users: the key is limited to `gpt-*`. In addition to its monthly budget, it has a budget per day and one per week for the model, a budget for its lifetime, rates for the model, and a limit for other models. Each request names an end user, one or %d in turn, who has a budget per day and a rate limit.", manyUsers)
+}
+
+func (b *bench) loadWithUsers(e *engine, at program.Place, server *program.Server, users int) *loaded {
+	s := b.loadWith(e, at, server, access.Key{Limits: benchLimits(), Allowed: catalog.Allowed{Models: catalog.Patterns{"gpt-*"}}})
+	must(callAPI(b.ctx, "PATCH", server.URL+"/v1/users/settings", s.key,
+		fmt.Appendf(nil, `{"from_requests":true,"default_limits":{"budget":%d,"window":"day","requests_per_minute":%d}}`, plentyOf, plentyOf/100)))
+	d := must(app.OpenDatabase(b.ctx, settings(at)))
 	defer d.Close()
-	tenant := accounts.Tenant{WorkspaceID: workspace, Environment: accounts.Live}
-	write(ctx, d, func(tx *db.Tx) {
-		for i := range n {
-			must(endusers.Ensure(ctx, tx, endusers.Use{Tenant: tenant, Name: fmt.Sprintf("%s%0*d", userMark[:len(userMark)-userDigits], userDigits, i), At: time.Now()}))
+	tenant := accounts.Tenant{WorkspaceID: s.workspace, Environment: accounts.Live}
+	write(b.ctx, d, func(tx *db.Tx) {
+		for i := range users {
+			name := fmt.Sprintf("%s%0*d", userMark[:len(userMark)-userDigits], userDigits, i)
+			must(endusers.Ensure(b.ctx, tx, endusers.Use{Tenant: tenant, Name: name, At: time.Now()}))
 		}
 	})
+	s.users = users
+	if s.name += ", limits and a user"; users > 1 {
+		s.name = fmt.Sprintf("%s, limits and %d users", e, users)
+	}
+	s.plain = chatRequest(chatPath, s.key, strings.Replace(providerBody(false), "{", `{"user":"`+userMark+`",`, 1))
+	return s.loaded
 }
 
 // benchLimits are a budget in three windows, of which two are for the measured model, and rates.
@@ -225,16 +249,12 @@ func measureGateway(b *bench) {
 	mock, servers, places, usual := g.mock, g.servers, g.places, usualResponse
 	direct := newLoaded("the mock itself", g.provider, mock.pid(), anyKey)
 
-	all := b.throughput("gateway", slices.Concat(servers, g.limited), false, mock.pid())
-	plain, limited := all[:len(servers)], all[len(servers):]
+	plain := b.throughput("gateway", servers, false, mock.pid())
 	for _, s := range plain[1:] {
 		b.atLeast(s.ratio(plain[0], sample.rate), 0.5, "", "requests to a provider against a bare reverse proxy, %s", s.name)
 	}
 	b.section("Gateway, plain")
-	b.requestTable(all)
-	for i, s := range limited {
-		b.atLeast(s.ratio(plain[1+i/2], sample.rate), 0.95, "", "requests against a key without limits and users, %s", s.name)
-	}
+	b.requestTable(plain)
 	b.section("Gateway, streamed")
 	b.requestTable(b.throughput("gateway, streamed", servers, true, mock.pid()))
 
@@ -280,7 +300,6 @@ func measureGateway(b *bench) {
 	}
 
 	b.method("Gateway: a live key with a budget, in a workspace with a budget, calls a mock of OpenAI's API on this machine (%d bytes in, %d out; 22 events when streamed). Limits and the durable log are on. The mock is a separate process, and so is `httputil.ReverseProxy` in front of it, which has no keys, budgets or log. Their CPU isn't counted as the server's.", len(providerBody(false)), len(providerAnswer))
-	b.method("Limits and users: the key is limited to `gpt-*`. In addition to its monthly budget, it has a budget per day and one per week for the model, a budget for its lifetime, rates for the model, and a limit for other models. Each request names an end user, one or %d in turn, who has a budget per day and a rate limit.", manyUsers)
 	b.method("Latency: the time that a server adds is the difference to calling the mock directly in the same round. For the first token the mock waits %v before a response and between events; the streams start one after the other over the time that one takes.", streamPause)
 	b.method("Open streams: %d connections with one stream each that lasts half a minute. Memory is the highest resident size of 15 seconds.", openStreams)
 }
