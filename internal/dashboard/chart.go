@@ -4,117 +4,187 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 )
 
-// chart is a bar chart, stacked if there are several series. A template draws it as
-// SVG, so that it follows the theme and needs no script. It scales with the page.
+// chart is a bar chart, stacked if there are several series, or a line chart of ratios,
+// which can't be stacked. A template draws it as SVG with positions in percent, so that it
+// follows the theme and the width of the page, while its text keeps its size. A script
+// adds the tooltip.
 type chart struct {
-	Title         string // for screen readers
-	Width, Height int
-	Left, Bottom  int // positions of the axes
-	Lines         []chartLine
-	Ticks         []chartTick
-	Bars          []chartBar
-	Legend        []chartKey
-	Empty         bool
+	Title  string // for screen readers
+	Lines  []chartLine
+	Slots  []chartSlot
+	Curves []chartCurve // of a line chart
+	Legend []chartKey
+	Rule   *chartLine // a budget
+	Empty  bool
 }
 
 type (
 	chartLine struct {
-		Y     float64
+		Y     float64 // from the top
 		Label string
 	}
-	chartTick struct {
-		X     float64
-		Label string
+	// chartSlot is a step of time: its bars, and an area to point at.
+	chartSlot struct {
+		X, W  float64
+		Tick  string // its name on the axis, or empty
+		Minor bool   // its name is hidden on small screens
+		Bars  []chartBar
+		BarX  float64
+		BarW  float64
+		Label string // its name and values, in lines
+		Link  string // what a click opens, or empty
 	}
 	chartBar struct {
-		X, Y, W, H float64
-		Series     int // selects the color
-		Tip        string
+		Y, H   float64
+		Series int // selects the color
+	}
+	chartCurve struct {
+		Points string
+		Series int
 	}
 	chartKey struct {
 		Series int
 		Name   string
+		Link   string // or empty
 	}
 )
 
 // chartSeries is one value for each slot.
 type chartSeries struct {
 	Name   string
+	Link   string
 	Values []float64
 }
 
+// chartSpec is what a chart shows.
+type chartSpec struct {
+	Title  string
+	Unit   string // of a slot's total: "1,204 requests"
+	Slots  []string
+	Links  []string // of the slots, or nil
+	Series []chartSeries
+	Ratio  bool                 // values can't be added up: lines instead of stacked bars
+	Totals []float64            // of ratios, by slot
+	Show   func(float64) string // formats a value of the axis
+	Exact  func(float64) string // formats a value of the tooltip; nil for Show
+	Budget float64              // a line, if it isn't 0
+}
+
 const (
-	chartWidth, chartHeight       = 720, 220
-	chartLeft, chartTop           = 64, 10
-	chartRight, chartBottomMargin = 8, 26
-	maxSeries                     = 7 // number of colors; callers merge further series
-	maxTicks                      = 10
+	maxSeries = 7 // number of colors; callers merge further series
+	maxTicks  = 10
+	maxLines  = 5
 )
 
-// newChart returns a chart of series over slots. show formats a value.
-func newChart(title string, slots []string, series []chartSeries, show func(float64) string) *chart {
-	c := &chart{Title: title, Width: chartWidth, Height: chartHeight, Left: chartLeft, Bottom: chartHeight - chartBottomMargin, Empty: true}
-	sums := make([]float64, len(slots))
-	for _, s := range series {
+// newChart lays out a chart.
+func newChart(spec chartSpec) *chart {
+	c := &chart{Title: spec.Title, Empty: true}
+	if spec.Exact == nil {
+		spec.Exact = spec.Show
+	}
+	n := len(spec.Slots)
+	sums, most := make([]float64, n), spec.Budget
+	for _, s := range spec.Series {
 		for i, value := range s.Values {
-			sums[i] += value
 			c.Empty = c.Empty && value == 0
+			if spec.Ratio {
+				most = max(most, value)
+			} else {
+				sums[i] += value
+				most = max(most, sums[i])
+			}
 		}
 	}
-	if c.Empty || len(slots) == 0 {
-		c.Empty = true
+	if c.Empty {
 		return c
 	}
-	top := niceCeiling(slices.Max(sums))
-	if top < 20 && !slices.ContainsFunc(sums, func(v float64) bool { return v != math.Trunc(v) }) {
-		top = 4 * math.Ceil(slices.Max(sums)/4) // whole numbers at each line
+	if spec.Ratio {
+		sums = spec.Totals
 	}
-	room := float64(c.Bottom - chartTop)
-	for i := range 5 {
-		value := top * float64(i) / 4
-		c.Lines = append(c.Lines, chartLine{Y: float64(c.Bottom) - room*float64(i)/4, Label: show(value)})
+	step := axisStep(most, wholeNumbers(spec.Series))
+	top := step * math.Ceil(most/step-1e-9)
+	for value := 0.0; value <= top+step/2; value += step {
+		c.Lines = append(c.Lines, chartLine{Y: round(100 - 100*value/top), Label: spec.Show(value)})
 	}
-	slot := float64(chartWidth-chartLeft-chartRight) / float64(len(slots))
-	gap := min(slot*0.25, 6)
-	every := (len(slots) + maxTicks - 1) / maxTicks
-	for i, name := range slots {
-		x := chartLeft + slot*float64(i)
+	if spec.Budget != 0 {
+		c.Rule = &chartLine{Y: round(100 - 100*spec.Budget/top), Label: "Budget " + spec.Show(spec.Budget)}
+	}
+	width := 100 / float64(n)
+	every := (n + maxTicks - 1) / maxTicks
+	for i, name := range spec.Slots {
+		slot := chartSlot{X: round(width * float64(i)), W: round(width), BarX: round(width * (float64(i) + 0.125)), BarW: round(width * 0.75), Label: spec.label(i, sums[i])}
 		if i%every == 0 {
-			c.Ticks = append(c.Ticks, chartTick{X: x + slot/2, Label: name})
+			slot.Tick, slot.Minor = name, i/every%2 == 1
 		}
-		y := float64(c.Bottom)
-		for n, s := range series {
-			h := room * s.Values[i] / top
-			if h == 0 {
+		if spec.Links != nil {
+			slot.Link = spec.Links[i]
+		}
+		y := 100.0
+		for k, s := range spec.Series {
+			h := 100 * s.Values[i] / top
+			if h == 0 || spec.Ratio {
 				continue
 			}
 			y -= h
-			tip := name + ": " + show(s.Values[i])
-			if s.Name != "" {
-				tip = name + ", " + s.Name + ": " + show(s.Values[i])
-			}
-			c.Bars = append(c.Bars, chartBar{X: round(x + gap/2), Y: round(y), W: round(slot - gap), H: round(h), Series: n % maxSeries, Tip: tip})
+			slot.Bars = append(slot.Bars, chartBar{Y: round(y), H: round(h), Series: k % maxSeries})
 		}
+		c.Slots = append(c.Slots, slot)
 	}
-	if len(series) > 1 || len(series) == 1 && series[0].Name != "" {
-		for n, s := range series {
-			c.Legend = append(c.Legend, chartKey{Series: n % maxSeries, Name: s.Name})
+	for k, s := range spec.Series {
+		if spec.Ratio {
+			c.Curves = append(c.Curves, chartCurve{curve(s.Values, top), k % maxSeries})
+		}
+		if s.Name != "" {
+			c.Legend = append(c.Legend, chartKey{k % maxSeries, s.Name, s.Link})
 		}
 	}
 	return c
 }
 
-// niceCeiling returns the next number whose quarters are easy to read.
-func niceCeiling(v float64) float64 {
-	scale := math.Pow(10, math.Floor(math.Log10(v)))
-	for _, step := range []float64{1, 2, 4, 6, 8, 10} {
-		if v <= step*scale {
-			return step * scale
+// label returns the text of a slot's tooltip: its name and total, and the series with a
+// value.
+func (spec chartSpec) label(i int, total float64) string {
+	lines := []string{spec.Slots[i] + ": " + spec.Exact(total) + spec.Unit}
+	named := slices.DeleteFunc(slices.Clone(spec.Series), func(s chartSeries) bool { return s.Name == "" || s.Values[i] == 0 })
+	for _, s := range named {
+		lines = append(lines, s.Name+": "+spec.Exact(s.Values[i]))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// curve returns the points of a line in a square of 1,000.
+func curve(values []float64, top float64) string {
+	var out strings.Builder
+	width := 1000 / float64(len(values))
+	for i, value := range values {
+		if i > 0 {
+			out.WriteByte(' ')
+		}
+		out.WriteString(strconv.FormatFloat(round(width*(float64(i)+0.5)), 'f', -1, 64) + "," + strconv.FormatFloat(round(1000-1000*value/top), 'f', -1, 64))
+	}
+	return out.String()
+}
+
+func wholeNumbers(series []chartSeries) bool {
+	return !slices.ContainsFunc(series, func(s chartSeries) bool {
+		return slices.ContainsFunc(s.Values, func(v float64) bool { return v != math.Trunc(v) })
+	})
+}
+
+// axisStep returns the distance of the axis's lines: the smallest round number with which
+// there are few of them. Whole numbers have no lines between them.
+func axisStep(most float64, whole bool) float64 {
+	for scale := math.Pow(10, math.Floor(math.Log10(most))-1); ; scale *= 10 {
+		for _, digit := range []float64{1, 2, 2.5, 5} {
+			step := digit * scale
+			if most/step <= maxLines && (!whole || step == math.Trunc(step)) {
+				return step
+			}
 		}
 	}
-	return 10 * scale
 }
 
 func round(v float64) float64 { return math.Round(v*100) / 100 }
@@ -126,7 +196,7 @@ func shortNumber(v float64) string {
 		name string
 	}{{1e9, "G"}, {1e6, "M"}, {1e3, "k"}} {
 		if v >= unit.size {
-			return strconv.FormatFloat(math.Round(v/unit.size*10)/10, 'f', -1, 64) + unit.name
+			return strconv.FormatFloat(math.Round(v/unit.size*100)/100, 'f', -1, 64) + unit.name
 		}
 	}
 	if v < 10 {

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"strings"
 	"time"
 
 	"turnpike/internal/accounts"
@@ -36,7 +37,7 @@ func firstDay(now time.Time) time.Time {
 func (req *request) lastDays(q spend.UsageQuery) (*daily, error) {
 	q.Bucket = spend.ByDay
 	list, err := req.usageSince(firstDay(req.now()), q)
-	return newDaily(req.env, req.now(), list), err
+	return req.newDaily(q, list), err
 }
 
 // usageSince reads the environment's usage from start until now.
@@ -54,31 +55,37 @@ func costOf(env accounts.Environment, u spend.Usage) credits.Micro {
 }
 
 // newDaily adds up usage. Its chart shows the spending, or the requests if they cost
-// nothing.
-func newDaily(env accounts.Environment, now time.Time, list []spend.Usage) *daily {
+// nothing. A bar leads to the day's requests.
+func (req *request) newDaily(q spend.UsageQuery, list []spend.Usage) *daily {
 	d := &daily{}
-	first := firstDay(now)
-	slots, spent, calls := make([]string, chartDays), make([]float64, chartDays), make([]float64, chartDays)
-	for i := range slots {
-		slots[i] = first.AddDate(0, 0, i).Format("2 Jan")
+	first := firstDay(req.now())
+	spec := chartSpec{Show: shortNumber}
+	spent, requests := make([]float64, chartDays), make([]float64, chartDays)
+	for i := range chartDays {
+		day := first.AddDate(0, 0, i)
+		spec.Slots = append(spec.Slots, day.Format("Jan 2"))
+		spec.Links = append(spec.Links, req.requestsBetween(q, day, day.AddDate(0, 0, 1)))
 	}
 	for _, u := range list {
-		cost := costOf(env, u)
+		cost := costOf(req.env, u)
 		d.Requests += u.Requests
 		d.Errors += u.Errors
 		d.Credits += cost
 		if day := int(u.Start.Sub(first) / (24 * time.Hour)); day >= 0 && day < chartDays {
 			spent[day] += cost.Float()
-			calls[day] += float64(u.Requests)
+			requests[day] += float64(u.Requests)
 		}
 	}
-	title, values := "Spend by day", spent
+	metrics := usageMetrics(req.env)
+	metric, values := metrics[len(metrics)-1], spent
+	spec.Title = "Spend by day"
 	switch {
 	case d.Credits == 0:
-		title, values = "Calls by day", calls
-	case env == accounts.Test:
-		title = "Simulated spend by day"
+		spec.Title, metric, values = "Requests by day", metrics[0], requests
+	case req.env == accounts.Test:
+		spec.Title = "Simulated spend by day"
 	}
-	d.Chart = newChart(title, slots, []chartSeries{{Values: values}}, shortNumber)
+	spec.Unit, spec.Exact, spec.Series = " "+strings.ToLower(metric.Title), metric.exact, []chartSeries{{Values: values}}
+	d.Chart = newChart(spec)
 	return d
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
 	"turnpike/internal/fault"
@@ -35,23 +36,62 @@ const (
 
 type usageMetric struct {
 	Name, Title string
+	kind        metricKind
 	of          func(spend.Usage) float64
 }
+
+// metricKind says how values of a metric are shown and whether they can be added up.
+type metricKind int
+
+const (
+	counted  metricKind = iota // whole numbers
+	amounts                    // credits
+	percents                   // of something else, so not additive
+)
 
 // usageMetrics returns the metrics of an environment. Test requests are free, but have
 // simulated costs.
 func usageMetrics(env accounts.Environment) []usageMetric {
 	list := []usageMetric{
-		{"requests", "Requests", func(u spend.Usage) float64 { return float64(u.Requests) }},
-		{"errors", "Errors", func(u spend.Usage) float64 { return float64(u.Errors) }},
-		{"input_tokens", "Input tokens", func(u spend.Usage) float64 { return float64(u.InputTokens) }},
-		{"output_tokens", "Output tokens", func(u spend.Usage) float64 { return float64(u.OutputTokens) }},
-		{"cached_tokens", "Cached tokens", func(u spend.Usage) float64 { return float64(u.CachedTokens) }},
+		{"requests", "Requests", counted, func(u spend.Usage) float64 { return float64(u.Requests) }},
+		{"errors", "Errors", counted, func(u spend.Usage) float64 { return float64(u.Errors) }},
+		{"error_rate", "Error rate", percents, func(u spend.Usage) float64 { return share(u.Errors, u.Requests) }},
+		{"input_tokens", "Input tokens", counted, func(u spend.Usage) float64 { return float64(u.InputTokens) }},
+		{"output_tokens", "Output tokens", counted, func(u spend.Usage) float64 { return float64(u.OutputTokens) }},
+		{"cached_tokens", "Cached tokens", counted, func(u spend.Usage) float64 { return float64(u.CachedTokens) }},
+		{"cached_share", "Cached share of input", percents, func(u spend.Usage) float64 { return share(u.CachedTokens, u.InputTokens) }},
 	}
 	if env == accounts.Live {
-		return append(list, usageMetric{"credits", "Credits", func(u spend.Usage) float64 { return u.Credits.Float() }})
+		return append(list, usageMetric{"credits", "Credits", amounts, func(u spend.Usage) float64 { return u.Credits.Float() }})
 	}
-	return append(list, usageMetric{"simulated_credits", "Simulated credits", func(u spend.Usage) float64 { return u.SimulatedCredits.Float() }})
+	return append(list, usageMetric{"simulated_credits", "Simulated credits", amounts, func(u spend.Usage) float64 { return u.SimulatedCredits.Float() }})
+}
+
+// share returns a part in percent.
+func share(part, whole int64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return 100 * float64(part) / float64(whole)
+}
+
+// axis formats a value of the metric for an axis.
+func (m usageMetric) axis(v float64) string {
+	if m.kind == percents {
+		return shortNumber(v) + "%"
+	}
+	return shortNumber(v)
+}
+
+// exact formats a value of the metric for a tooltip.
+func (m usageMetric) exact(v float64) string {
+	switch m.kind {
+	case percents:
+		return strconv.FormatFloat(v, 'f', 1, 64) + "%"
+	case amounts:
+		return web.GroupThousands(strconv.FormatFloat(v, 'f', 2, 64))
+	}
+	return showCount(int64(v))
 }
 
 // usageRange is a time range that ends now, or with a month.
@@ -90,15 +130,17 @@ type usageFilter struct {
 	Range  string // empty for custom days
 	Metric usageMetric
 	Group  string // of spend.Dimensions, or empty
+	Then   string // the second dimension of the groups, or empty
+	Sum    bool   // bars show the sum since the start of the range
 	Notes  []string
 }
 
-var usageParams = []string{"range", "start", "end", "metric", "group", "bucket"}
+var usageParams = []string{"range", "start", "end", "metric", "group", "then", "bucket", "sum"}
 
 // usageFilter reads the query. If it returns an error, the metric and group are set
 // nevertheless, for the filters.
 func (req *request) usageFilter() (a usageFilter, err error) {
-	a.Tenant, a.Group = req.workspace.In(req.env), req.query("group")
+	a.Tenant, a.Group, a.Then = req.workspace.In(req.env), req.query("group"), req.query("then")
 	metrics := usageMetrics(req.env)
 	a.Metric = metrics[0]
 	if name := req.query("metric"); strings.HasSuffix(name, "credits") {
@@ -114,11 +156,19 @@ func (req *request) usageFilter() (a usageFilter, err error) {
 	} else if b != "" {
 		return a, fault.Invalid("bucket", "Choose minute, hour, day or month.")
 	}
-	if a.Group != "" {
-		if !slices.Contains(spend.Dimensions, a.Group) {
-			return a, fault.Invalid("group", "Choose one of %s.", strings.Join(spend.Dimensions, ", "))
+	a.Sum = req.query("sum") != "" && a.Metric.kind != percents
+	for name, dimension := range map[string]string{"group": a.Group, "then": a.Then} {
+		if dimension != "" && !slices.Contains(spend.Dimensions, dimension) {
+			return a, fault.Invalid(name, "Choose one of %s.", strings.Join(spend.Dimensions, ", "))
 		}
-		a.GroupBy = []string{a.Group}
+	}
+	if a.Group == "" || a.Then == a.Group {
+		a.Then = ""
+	}
+	for _, dimension := range []string{a.Group, a.Then} {
+		if dimension != "" {
+			a.GroupBy = append(a.GroupBy, dimension)
+		}
 	}
 	a.fit(req.now())
 	return a, nil
@@ -179,9 +229,10 @@ func (a *usageFilter) fit(now time.Time) {
 	}
 }
 
-// usageGroup is the usage of one key, project, model or provider.
+// usageGroup is the usage of one key, project, model or provider, or of a pair of them.
 type usageGroup struct {
 	ID   string
+	Then string // the ID in the second dimension
 	Name string
 	Link string // or empty
 	spend.Usage
@@ -232,16 +283,16 @@ func (req *request) readUsage(a usageFilter) (*usageSum, error) {
 	for i, step := range sum.steps {
 		at[step.Unix()] = i
 	}
-	groups := map[string]*usageGroup{}
+	groups := map[[2]string]*usageGroup{}
 	for _, u := range list {
 		i, ok := at[u.Start.Unix()]
 		if !ok {
 			continue // a bucket that has started since
 		}
-		id := groupID(u, a.Group)
+		id := [2]string{groupID(u, a.Group), groupID(u, a.Then)}
 		g := groups[id]
 		if g == nil {
-			g = &usageGroup{ID: id, steps: map[int]spend.Usage{}}
+			g = &usageGroup{ID: id[0], Then: id[1], steps: map[int]spend.Usage{}}
 			groups[id] = g
 			sum.groups = append(sum.groups, g)
 		}
@@ -249,29 +300,45 @@ func (req *request) readUsage(a usageFilter) (*usageSum, error) {
 		sum.total.add(i, u)
 	}
 	slices.SortFunc(sum.groups, func(x, y *usageGroup) int {
-		return cmp.Or(cmp.Compare(a.Metric.of(y.Usage), a.Metric.of(x.Usage)), cmp.Compare(y.Requests, x.Requests), strings.Compare(x.ID, y.ID))
+		return cmp.Or(cmp.Compare(a.Metric.of(y.Usage), a.Metric.of(x.Usage)), cmp.Compare(y.Requests, x.Requests), strings.Compare(x.ID, y.ID), strings.Compare(x.Then, y.Then))
 	})
 	return sum, nil
 }
 
-func (req *request) nameGroups(group string, list []*usageGroup) error {
-	var names map[string]string
-	if group == "key" {
+// nameGroups sets the names and links of groups.
+func (req *request) nameGroups(a usageFilter, list []*usageGroup) error {
+	var keys []string
+	for _, g := range list {
+		keys = append(keys, map[bool]string{true: g.ID, false: g.Then}[a.Group == "key"])
+	}
+	names := map[string]string{}
+	if a.Group == "key" || a.Then == "key" {
 		var err error
-		if names, err = req.keyNames(web.Map(list, func(g *usageGroup) string { return g.ID })); err != nil {
+		if names, err = req.keyNames(keys); err != nil {
 			return err
 		}
 	}
+	name := func(dimension, id string) string {
+		switch {
+		case id == "":
+			return "no " + dimension
+		case dimension == "key":
+			return cmp.Or(names[id], id)
+		}
+		return id
+	}
 	for _, g := range list {
-		g.Name = g.ID
+		g.Name = name(a.Group, g.ID)
+		if a.Then != "" {
+			g.Name += " · " + name(a.Then, g.Then)
+		}
 		switch {
 		case g.ID == "":
-			g.Name = "no " + group
-		case group == "key" && names[g.ID] != "":
-			g.Name, g.Link = names[g.ID], req.to("keys/"+g.ID)
-		case group == "project":
+		case a.Group == "key" && names[g.ID] != "":
+			g.Link = req.to("keys/" + g.ID)
+		case a.Group == "project":
 			g.Link = req.to("projects/" + url.PathEscape(g.ID))
-		case group == "model":
+		case a.Group == "model":
 			g.Link = req.to("requests?model=" + url.QueryEscape(g.ID))
 		}
 	}
@@ -303,7 +370,7 @@ func (g *usageGroup) bars(steps, size int) []spend.Usage {
 	return out
 }
 
-var stepLayouts = map[spend.Bucket]string{spend.ByMinute: "15:04", spend.ByHour: "2 Jan 15:00", spend.ByDay: "2 Jan", spend.ByMonth: "Jan 2006"}
+var stepLayouts = map[spend.Bucket]string{spend.ByMinute: "15:04", spend.ByHour: "Jan 2 15:00", spend.ByDay: "Jan 2", spend.ByMonth: "Jan 2006"}
 
 type usageBar struct {
 	Name  string
@@ -348,6 +415,7 @@ type usageData struct {
 	Others  int // that aren't in the table
 	Other   spend.Usage
 	Total   spend.Usage
+	Budget  float64 // a line in the chart, or 0
 	Export  string
 }
 
@@ -370,40 +438,84 @@ func usagePage(req *request) (*view, error) {
 			d.Others++
 			d.Other.Add(g.Usage)
 		}
-		if err := req.nameGroups(a.Group, d.Rows); err != nil {
+		if err := req.nameGroups(a, d.Rows); err != nil {
 			return nil, err
 		}
 	}
-	d.draw(sum)
+	if a.Sum && a.Metric.Name == "credits" && (a.Range == "month" || a.Range == "last_month") {
+		if d.Budget, err = req.monthlyCredits(); err != nil {
+			return nil, err
+		}
+	}
+	d.draw(req, sum)
 	return shown, nil
 }
 
 // draw adds the chart, and the table with the same values.
-func (d *usageData) draw(sum *usageSum) {
+func (d *usageData) draw(req *request, sum *usageSum) {
+	metric := d.Ask.Metric
 	parts := sum.parts(d.Ask.Group != "")
 	d.BarSize = barSize(d.Ask.Bucket, len(sum.steps), len(parts))
-	var slots []string
-	for some := range slices.Chunk(sum.steps, d.BarSize) {
-		slots = append(slots, some[0].Format(stepLayouts[d.Ask.Bucket]))
+	spec := chartSpec{Title: metric.Title + " by " + string(d.Ask.Bucket), Ratio: metric.kind == percents, Show: metric.axis, Exact: metric.exact, Budget: d.Budget}
+	for i := 0; i < len(sum.steps); i += d.BarSize {
+		start, end := sum.steps[i], d.Ask.End
+		if i+d.BarSize < len(sum.steps) {
+			end = sum.steps[i+d.BarSize]
+		}
+		spec.Slots = append(spec.Slots, start.Format(stepLayouts[d.Ask.Bucket]))
+		spec.Links = append(spec.Links, req.requestsBetween(d.Ask.UsageQuery, start, end))
 	}
 	totals := sum.total.bars(len(sum.steps), d.BarSize)
-	d.Bars = make([]usageBar, len(slots))
-	for i, slot := range slots {
+	d.Bars = make([]usageBar, len(spec.Slots))
+	for i, slot := range spec.Slots {
 		d.Bars[i] = usageBar{Name: slot, Usage: totals[i]}
+		spec.Totals = append(spec.Totals, metric.of(totals[i]))
 	}
-	series := make([]chartSeries, len(parts))
-	for n, p := range parts {
-		series[n] = chartSeries{Name: clip(p.Name, 40).Text}
+	for _, p := range parts {
+		s := chartSeries{Name: clip(p.Name, 40).Text, Link: p.Link}
 		if d.Ask.Group != "" {
-			d.Series = append(d.Series, series[n].Name)
+			d.Series = append(d.Series, s.Name)
 		}
+		sofar := 0.0
 		for i, u := range p.bars(len(sum.steps), d.BarSize) {
-			series[n].Values = append(series[n].Values, d.Ask.Metric.of(u))
+			value := metric.of(u)
 			d.Bars[i].Parts = append(d.Bars[i].Parts, d.Metric(u))
+			if d.Ask.Sum {
+				sofar += value
+				value = sofar
+			}
+			s.Values = append(s.Values, value)
 		}
+		spec.Series = append(spec.Series, s)
 	}
 	slices.Reverse(d.Bars)
-	d.Chart = newChart(d.Ask.Metric.Title+" by "+string(d.Ask.Bucket), slots, series, shortNumber)
+	d.Chart = newChart(spec)
+}
+
+// requestsBetween returns the URL of the requests that usage was added up from.
+func (req *request) requestsBetween(of spend.UsageQuery, start, end time.Time) string {
+	const minutes = "2006-01-02T15:04"
+	q := url.Values{"start": {start.UTC().Format(minutes)}, "end": {end.UTC().Format(minutes)}}
+	if of.KeyID != "" {
+		q.Set("key", of.KeyID)
+	}
+	if of.Project != "" {
+		q.Set("project", of.Project)
+	}
+	return req.to("requests?" + q.Encode())
+}
+
+// monthlyCredits returns the workspace's credits per month, or 0 if there is no limit or
+// the person can't see it.
+func (req *request) monthlyCredits() (float64, error) {
+	if !req.principal.Grant.Allows(access.BillingRead) {
+		return 0, nil
+	}
+	b, err := spend.ReadBilling(req.Context(), req.s.DB, req.workspace.ID, req.now())
+	if err != nil || b.Workspace.MonthlyCredits == nil {
+		return 0, err
+	}
+	return b.Workspace.MonthlyCredits.Float(), nil
 }
 
 // parts returns the series of the chart: the total, or the largest groups and the rest.
@@ -425,10 +537,12 @@ func (s *usageSum) parts(grouped bool) []*usageGroup {
 
 // Metric formats the selected metric of some usage.
 func (d *usageData) Metric(u spend.Usage) string {
-	if value := d.Ask.Metric.of(u); !strings.HasSuffix(d.Ask.Metric.Name, "credits") {
-		return showCount(int64(value))
+	switch m := d.Ask.Metric; m.kind {
+	case amounts:
+		return showCredits(costOf(d.Ask.Environment, u))
+	default:
+		return m.exact(m.of(u))
 	}
-	return showCredits(costOf(d.Ask.Environment, u))
 }
 
 // usagePart is how many rows are sent at a time.
@@ -446,17 +560,17 @@ func exportUsage(req *request) (*view, error) {
 		return nil, err
 	}
 	var names map[string]string
-	if a.Group == "key" {
+	if slices.Contains(a.GroupBy, "key") {
 		if names, err = req.keyNames(web.Map(list, func(u spend.Usage) string { return u.KeyID })); err != nil {
 			return nil, err
 		}
 	}
 	var out bytes.Buffer
 	w := csv.NewWriter(&out)
-	_ = w.Write(usageHeader(a.Group)) // into memory: cannot fail
+	_ = w.Write(usageHeader(a.GroupBy)) // into memory: cannot fail
 	for some := range slices.Chunk(list, usagePart) {
 		for _, u := range some {
-			_ = w.Write(audit.SafeCells(usageCells(a.Group, u, names)))
+			_ = w.Write(audit.SafeCells(usageCells(a.GroupBy, u, names)))
 		}
 		w.Flush()
 		req.sendCSV("usage.csv", out.Bytes())
@@ -467,26 +581,26 @@ func exportUsage(req *request) (*view, error) {
 	return nil, nil
 }
 
-func usageHeader(group string) []string {
+func usageHeader(groups []string) []string {
 	header := []string{"start"}
-	switch group {
-	case "":
-	case "key":
-		header = append(header, "key_id", "key_name")
-	default:
-		header = append(header, group)
+	for _, group := range groups {
+		if group == "key" {
+			header = append(header, "key_id", "key_name")
+		} else {
+			header = append(header, group)
+		}
 	}
 	return append(header, "requests", "errors", "input_tokens", "output_tokens", "cached_tokens", "credits", "simulated_credits")
 }
 
-func usageCells(group string, u spend.Usage, names map[string]string) []string {
+func usageCells(groups []string, u spend.Usage, names map[string]string) []string {
 	row := []string{u.Start.Format(time.RFC3339)}
-	switch group {
-	case "":
-	case "key":
-		row = append(row, u.KeyID, cmp.Or(names[u.KeyID], u.KeyID))
-	default:
-		row = append(row, groupID(u, group))
+	for _, group := range groups {
+		if group == "key" {
+			row = append(row, u.KeyID, cmp.Or(names[u.KeyID], u.KeyID))
+		} else {
+			row = append(row, groupID(u, group))
+		}
 	}
 	for _, n := range []int64{u.Requests, u.Errors, u.InputTokens, u.OutputTokens, u.CachedTokens} {
 		row = append(row, strconv.FormatInt(n, 10))

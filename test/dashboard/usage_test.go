@@ -62,7 +62,7 @@ func TestUsageCountsRequests(t *testing.T) {
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		b := member(t, s, w, accounts.Viewer)
-		b.get(t, b.in(accounts.Test, "usage")).shows(t, "No data for this period", "UTC")
+		b.get(t, b.in(accounts.Test, "usage")).shows(t, "No usage in this period", "UTC")
 		key, keyID := s.KeyOf(t, &access.Key{Tenant: w.In(accounts.Test), Name: "web <shop>", Scopes: []string{"*"}})
 		other, _ := s.KeyOf(t, &access.Key{Tenant: w.In(accounts.Test), Name: "=backend", Scopes: []string{"*"}})
 		for i, k := range []string{key, key, other} {
@@ -82,6 +82,8 @@ func TestUsageCountsRequests(t *testing.T) {
 		b.get(t, b.in(accounts.Test, "usage?group=project")).shows(t, "no project", `<a href="`+b.in(accounts.Test, "projects/shop")+`">shop</a>`)
 		b.get(t, b.in(accounts.Test, "usage?group=model")).shows(t, "gpt-4o-mini")
 		b.get(t, b.in(accounts.Test, "usage?group=provider&metric=simulated_credits")).shows(t, "Simulated credits by provider: 0.", "simulator")
+		b.get(t, b.in(accounts.Test, "usage?group=key&then=project")).shows(t, "Requests by key and project: 3", "web &lt;shop&gt; · shop", "web &lt;shop&gt; · no project", "=backend · no project")
+		b.get(t, b.in(accounts.Test, "usage?metric=error_rate&group=key")).shows(t, "Error rate by key: 0.0%")
 		b.get(t, b.in(accounts.Live, "usage?metric=credits")).shows(t, "<h2>Credits: 0</h2>").hides(t, "Simulated")
 
 		a := b.get(t, b.in(accounts.Test, "usage?group=key&bucket=day"))
@@ -97,7 +99,7 @@ func TestUsageCountsRequests(t *testing.T) {
 		}
 		// Other workspaces have no usage.
 		stranger := member(t, s, s.Workspace(t, "other"), accounts.Owner)
-		stranger.get(t, stranger.in(accounts.Test, "usage?group=key")).shows(t, "No data for this period").hides(t, keyID)
+		stranger.get(t, stranger.in(accounts.Test, "usage?group=key")).shows(t, "No usage in this period").hides(t, keyID)
 	})
 }
 
@@ -117,11 +119,11 @@ func TestUsageMergesSmallGroups(t *testing.T) {
 		rollUp(t, s, w, accounts.Live, list...)
 		day := func(back int) string { return now.UTC().AddDate(0, 0, back).Format(time.DateOnly) }
 		span := "&start=" + day(-3) + "&end=" + day(-1)
-		a := b.get(t, b.in(accounts.Live, "usage?group=model&bucket=hour"+span)).shows(t, "model-00", "model-49", "5 others, included in the CSV", "A bar is 2 hours.", "</i>other</span>")
+		a := b.get(t, b.in(accounts.Live, "usage?group=model&bucket=hour"+span)).shows(t, "model-00", "model-49", "5 others, included in the CSV", "by 2 hours", "</i>other</span>")
 		for _, model := range []string{"model-00", "model-05"} {
-			a.find(t, `(<i class="s\d"></i>`+model+`)`)
+			a.find(t, `(<i class="s\d"></i><a [^>]*>`+model+`)`)
 		}
-		if strings.Contains(a.body, "</i>model-06") {
+		if strings.Contains(a.body, `>model-06 with a name that is somewhat lo</a></span>`) {
 			t.Error("the seventh has a color of its own")
 		}
 		if len(a.body) > 100_000 {
