@@ -16,38 +16,39 @@ type menuItem struct {
 	Name  string
 	Path  string // also the section of its pages
 	Icon  string
+	Key   string // which opens it after g, or empty
 	Count string // of what waits for a decision, or empty
 	scope access.Scope
 }
 
 var menu = []menuGroup{
 	{"", []menuItem{
-		{Name: "Home", Path: "", Icon: "house"},
+		{Name: "Home", Path: "", Icon: "house", Key: "h"},
 	}},
 	{"Build", []menuItem{
-		{Name: "API keys", Path: "keys", Icon: "key-round", scope: access.KeysRead},
-		{Name: "Projects", Path: "projects", Icon: "folder", scope: access.ProjectsRead},
-		{Name: "Routes", Path: "routes", Icon: "route", scope: access.RoutesRead},
+		{Name: "API keys", Path: "keys", Icon: "key-round", Key: "k", scope: access.KeysRead},
+		{Name: "Projects", Path: "projects", Icon: "folder", Key: "p", scope: access.ProjectsRead},
+		{Name: "Routes", Path: "routes", Icon: "route", Key: "o", scope: access.RoutesRead},
 		{Name: "Users", Path: "users", Icon: "circle-user", scope: access.UsersRead},
 		{Name: "Tool servers", Path: "tools", Icon: "plug", scope: access.ToolServersRead},
 	}},
 	{"Monitor", []menuItem{
-		{Name: "Usage", Path: "usage", Icon: "chart-column", scope: access.UsageRead},
-		{Name: "Requests", Path: "requests", Icon: "list", scope: access.AuditRead},
-		{Name: "Jobs", Path: "jobs", Icon: "image", scope: access.ImagesRead},
-		{Name: "Agent runs", Path: "runs", Icon: "bot", scope: access.AgentRunsRead},
+		{Name: "Usage", Path: "usage", Icon: "chart-column", Key: "u", scope: access.UsageRead},
+		{Name: "Requests", Path: "requests", Icon: "list", Key: "r", scope: access.AuditRead},
+		{Name: "Jobs", Path: "jobs", Icon: "image", Key: "j", scope: access.ImagesRead},
+		{Name: "Agent runs", Path: "runs", Icon: "bot", Key: "a", scope: access.AgentRunsRead},
 		{Name: "Approvals", Path: "approvals", Icon: "hand", scope: access.ToolServersRead},
 	}},
 	{"Deliver", []menuItem{
-		{Name: "Webhooks", Path: "webhooks", Icon: "webhook", scope: access.WebhooksRead},
-		{Name: "Deliveries", Path: "deliveries", Icon: "send", scope: access.WebhooksRead},
+		{Name: "Webhooks", Path: "webhooks", Icon: "webhook", Key: "w", scope: access.WebhooksRead},
+		{Name: "Deliveries", Path: "deliveries", Icon: "send", Key: "d", scope: access.WebhooksRead},
 	}},
 	{"Manage", []menuItem{
-		{Name: "Billing", Path: "billing", Icon: "credit-card", scope: access.BillingRead},
-		{Name: "Team", Path: "team", Icon: "users"},
+		{Name: "Billing", Path: "billing", Icon: "credit-card", Key: "b", scope: access.BillingRead},
+		{Name: "Team", Path: "team", Icon: "users", Key: "t"},
 		{Name: "Security", Path: "security", Icon: "shield", scope: access.AuditRead},
-		{Name: "Admin log", Path: "log", Icon: "scroll-text", scope: access.AuditRead},
-		{Name: "Settings", Path: "settings", Icon: "settings"},
+		{Name: "Admin log", Path: "log", Icon: "scroll-text", Key: "l", scope: access.AuditRead},
+		{Name: "Settings", Path: "settings", Icon: "settings", Key: "s"},
 	}},
 }
 

@@ -80,8 +80,4 @@ document.addEventListener("click", (event) => {
 });
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") each(document, "details.menu[open]", (menu) => { menu.open = false; menu.querySelector("summary").focus(); });
-  if (event.key === "/" && !event.target.closest("input, textarea, select")) {
-    const first = document.querySelector("form.filters input:not([type=hidden]), form.filters select");
-    if (first) { event.preventDefault(); first.focus(); }
-  }
 });
