@@ -15,6 +15,8 @@ import (
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
+	"turnpike/internal/ids"
+	"turnpike/internal/visibility"
 )
 
 // Run is an agent run as it is stored.
@@ -143,22 +145,39 @@ func get(ctx context.Context, q db.Querier, p *access.Principal, id, lock string
 	return r, db.OrNoSuch(err, "agent run", id)
 }
 
+// Filter narrows a list of runs.
+type Filter struct {
+	Status Status // empty for all
+	visibility.WorkSearch
+}
+
 // List returns a page of the runs that the principal may see.
-func (s *Service) List(ctx context.Context, q db.Querier, p *access.Principal, status Status, page db.Page) (*db.Found[*Run], error) {
+func (s *Service) List(ctx context.Context, q db.Querier, p *access.Principal, f Filter, page db.Page) (*db.Found[*Run], error) {
+	return db.Find(ctx, q, f.search(p), page, db.Record[*Run]{Scan: scanRun, ID: func(r *Run) string { return r.ID }})
+}
+
+// Count counts these runs over time, as far as a bounded scan goes.
+func (s *Service) Count(ctx context.Context, q db.Querier, p *access.Principal, f Filter, t db.Timeline) (*db.TimelineCounts, error) {
+	t.Failed = "status = 'failed'"
+	return db.CountRows(ctx, q, f.search(p), t)
+}
+
+func (f Filter) search(p *access.Principal) db.Search {
 	vis := p.Visibility()
 	search := db.Search{Table: "agent_runs", Columns: runColumns, Where: vis.Rows()}
 	if vis.Reader != "" {
 		search.Filter.Add("reader =", vis.Reader)
 	}
-	switch status {
+	switch f.Status {
 	case "":
 	case AwaitingApproval:
 		// A literal, so that the planner uses the partial index of these runs.
 		search.Where.Require("status = 'awaiting_approval'")
 	default:
-		search.Filter.Add("status =", string(status))
+		search.Filter.Add("status =", string(f.Status))
 	}
-	return db.Find(ctx, q, search, page, db.Record[*Run]{Scan: scanRun, ID: func(r *Run) string { return r.ID }})
+	f.Narrow(&search, ids.Run)
+	return search
 }
 
 func (s *Service) secrets(ctx context.Context, r *Run) (tools.Secrets, error) {

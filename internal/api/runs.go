@@ -66,7 +66,7 @@ func listRuns(ctx context.Context, c *Call) (any, error) {
 		return nil, q.err
 	}
 	budget := c.pageBudget()
-	found, err := c.s.Agents.List(ctx, budget, c.Principal, status, page)
+	found, err := c.s.Agents.List(ctx, budget, c.Principal, agents.Filter{Status: status}, page)
 	if err != nil {
 		return nil, err
 	}

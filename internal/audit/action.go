@@ -56,11 +56,13 @@ var scanAction = db.Scanner(func(a *Action) []any {
 	return []any{&a.ID, &a.WorkspaceID, &a.Environment, &a.Project, &a.Actor, &a.Action, &a.Target, &a.Detail, &a.IP, &a.RequestID, &a.CreatedAt}
 })
 
-// ActionFilter selects actions. Empty fields match all.
+// ActionFilter selects actions. Empty fields match all. In texts, * stands for
+// any characters.
 type ActionFilter struct {
-	Actor  string
-	Action string
-	Target string
+	Since, Until time.Time // Until is exclusive
+	Actors       []string  // any of them
+	Action       string
+	Target       string
 }
 
 // FindActions returns a page of the visible actions that match a filter. It
@@ -74,11 +76,20 @@ func FindActions(ctx context.Context, q db.Querier, vis visibility.Filter, f Act
 	} else {
 		s.Filter.Add("environment =", vis.Environment)
 	}
-	for _, by := range []struct{ column, value string }{{"project", vis.Project}, {"actor", f.Actor}, {"action", f.Action}, {"target", f.Target}} {
-		if by.value != "" {
-			s.Filter.Add(by.column+" =", by.value)
-		}
+	if !f.Since.IsZero() {
+		s.Where.Add("id >=", ids.Floor(ids.AdminAction, f.Since))
 	}
+	if !f.Until.IsZero() {
+		s.Where.Add("id <", ids.Floor(ids.AdminAction, f.Until))
+	}
+	if vis.Project != "" {
+		s.Filter.Add("project =", vis.Project)
+	}
+	if len(f.Actors) > 0 {
+		s.Filter.AddIn("actor", f.Actors)
+	}
+	s.Filter.AddMatch("action", f.Action)
+	s.Filter.AddMatch("target", f.Target)
 	return db.Find(ctx, q, s, page, db.Record[*Action]{Scan: scanAction, ID: func(a *Action) string { return a.ID }})
 }
 

@@ -20,21 +20,73 @@ type Filter struct {
 	IP      string
 	EndUser string // Turnpike's ID
 	Status  int
-	Failed  bool // status 400 or above
 	Charged bool // cost credits
+	Search  Search
+}
+
+// Search selects entries by the dashboard's search box. In its texts, * stands
+// for any characters.
+type Search struct {
+	KeyIDs   []string // any of them
+	KeyHint  string
+	Model    string
+	Provider string
+	Project  string
+	IP       string
+	Method   string
+	Path     string
+	Error    string // its code
+	Status   db.Range
+	Latency  db.Range // in microseconds
+	Cost     db.Range // in millionths of a credit, simulated or not
+}
+
+func (s Search) conditions(c *db.Conditions) {
+	if len(s.KeyIDs) > 0 {
+		c.AddIn("key_id", s.KeyIDs)
+	}
+	for _, by := range []struct{ column, pattern string }{{"key_hint", s.KeyHint}, {"model", s.Model}, {"provider", s.Provider}, {"project", s.Project}, {"ip", s.IP},
+		{"method", s.Method}, {"path", s.Path}, {"error_code", s.Error}} {
+		c.AddMatch(by.column, by.pattern)
+	}
+	c.AddRange("status", s.Status)
+	c.AddRange("latency_us", s.Latency)
+	c.AddRange("credits + simulated_credits", s.Cost)
 }
 
 // List returns a page of the visible entries. Neither the project filter nor a
 // project's visibility has an index, because every request would pay for it.
 func List(ctx context.Context, q db.Querier, vis visibility.Filter, f Filter, page db.Page) (*db.Found[*Entry], error) {
-	s := db.Search{Table: "requests", Columns: entryColumns}
+	s, err := f.search(ctx, q, vis)
+	if err != nil || s == nil {
+		return &db.Found[*Entry]{}, err
+	}
+	return db.Find(ctx, q, *s, page, db.Record[*Entry]{Scan: scanEntry, ID: func(e *Entry) string { return e.RequestID }})
+}
+
+// Count counts the visible entries over time, as far as a bounded scan goes.
+func Count(ctx context.Context, q db.Querier, vis visibility.Filter, f Filter, t db.Timeline) (*db.TimelineCounts, error) {
+	s, err := f.search(ctx, q, vis)
+	if err != nil || s == nil {
+		return &db.TimelineCounts{Steps: make([]db.StepCount, t.Steps)}, err
+	}
+	t.Failed = "status >= 400"
+	return db.CountRows(ctx, q, *s, t)
+}
+
+// search returns nil if the filter can't match.
+func (f Filter) search(ctx context.Context, q db.Querier, vis visibility.Filter) (*db.Search, error) {
+	s := &db.Search{Table: "requests", Columns: entryColumns}
+	if len(f.Search.KeyIDs) == 1 && f.KeyID == "" {
+		f.KeyID, f.Search.KeyIDs = f.Search.KeyIDs[0], nil
+	}
 	if f.KeyID == "" {
 		s.Where = vis.InEnvironment()
 	} else {
 		// A key belongs to one tenant, so its index has no tenant columns.
 		theirs, err := keyBelongs(ctx, q, vis, f.KeyID)
 		if err != nil || !theirs {
-			return &db.Found[*Entry]{}, err
+			return nil, err
 		}
 		s.Where.Add("key_id =", f.KeyID)
 	}
@@ -52,13 +104,11 @@ func List(ctx context.Context, q db.Querier, vis visibility.Filter, f Filter, pa
 	if f.Status != 0 {
 		s.Filter.Add("status =", int64(f.Status))
 	}
-	if f.Failed {
-		s.Filter.Add("status >=", int64(400))
-	}
 	if f.Charged {
 		s.Filter.Add("credits >", int64(0))
 	}
-	return db.Find(ctx, q, s, page, db.Record[*Entry]{Scan: scanEntry, ID: func(e *Entry) string { return e.RequestID }})
+	f.Search.conditions(&s.Filter)
+	return s, nil
 }
 
 // keyBelongs reports whether a key belongs to the tenant, according to its

@@ -12,6 +12,7 @@ import (
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/ids"
+	"turnpike/internal/visibility"
 )
 
 // Endpoint is where the requests of a batch go.
@@ -209,15 +210,27 @@ func find(ctx context.Context, q db.Querier, p *access.Principal, id, lock strin
 type Filter struct {
 	Prefix string // of the IDs of an API
 	Status Status // or empty for all
+	visibility.WorkSearch
 }
 
 // List returns a page of the batches that the principal may see.
 func (s *Service) List(ctx context.Context, q db.Querier, p *access.Principal, f Filter, page db.Page) (*db.Found[*Batch], error) {
+	return db.Find(ctx, q, f.search(p), page, db.Record[*Batch]{Scan: scan, ID: func(b *Batch) string { return b.ID }})
+}
+
+// Count counts these batches over time, as far as a bounded scan goes.
+func (s *Service) Count(ctx context.Context, q db.Querier, p *access.Principal, f Filter, t db.Timeline) (*db.TimelineCounts, error) {
+	t.Failed = "status = 'failed' OR status = 'expired'"
+	return db.CountRows(ctx, q, f.search(p), t)
+}
+
+func (f Filter) search(p *access.Principal) db.Search {
 	search := db.Search{Table: "batches", Columns: columns, Where: p.Visibility().Rows()}
 	search.Where.Add("id >=", f.Prefix)
 	search.Where.Add("id <", f.Prefix+"~")
 	if f.Status != "" {
 		search.Filter.Add("status =", string(f.Status))
 	}
-	return db.Find(ctx, q, search, page, db.Record[*Batch]{Scan: scan, ID: func(b *Batch) string { return b.ID }})
+	f.Narrow(&search, f.Prefix)
+	return search
 }

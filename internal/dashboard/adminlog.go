@@ -1,13 +1,17 @@
 package dashboard
 
 import (
+	"cmp"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
+	"turnpike/internal/db"
 	"turnpike/internal/ids"
+	"turnpike/internal/logsearch"
 )
 
 type actionRow struct {
@@ -71,46 +75,79 @@ func (req *request) actionRows(list []*audit.Action) ([]actionRow, error) {
 }
 
 type adminLogData struct {
-	Rows     []actionRow
-	Members  []*accounts.User // choices of the filter
-	Actions  []string         // on the page
-	Filtered bool
-	Looked   *scanned // nil if the search is complete
-	Next     pager
+	Search *searchBox
+	Rows   []actionRow
+	Looked *scanned // nil if the search is complete
+	Next   pager
 }
 
-// membersOffered is how many people the filter offers; the rows link to others.
-const membersOffered = 200
+// actionFilter reads the search. box is nil if the browser was redirected.
+func (req *request) actionFilter() (f audit.ActionFilter, box *searchBox, err error) {
+	members, err := accounts.ListUsers(req.Context(), req.s.DB, req.workspace.ID)
+	if err != nil {
+		return f, nil, err
+	}
+	names := []string{audit.Operator.Name}
+	for _, u := range members[:min(len(members), maxChoices)] {
+		names = append(names, cmp.Or(u.Name, u.Email))
+	}
+	var actor string
+	l := searchable{Example: "action:key.* actor:operator last:7d"}
+	l.Fields = []logsearch.Field{
+		{Name: "actor", Label: "Actor", Help: "the name or ID of a member or key", Values: named(names), Set: logsearch.Text(&actor)},
+		{Name: "action", Label: "Action", Help: "key.created", Set: logsearch.Text(&f.Action)},
+		{Name: "target", Label: "Target", Help: "an ID", Set: logsearch.Text(&f.Target)},
+	}
+	l.Word = func(word string) string {
+		if actionName.MatchString(word) {
+			return "action"
+		}
+		return ""
+	}
+	if box, err = req.search(l); err != nil || box == nil {
+		return f, nil, err
+	}
+	f.Since, f.Until = box.Period.Bounds(req.now())
+	f.Actors, err = req.searchActor(box, actor, members)
+	return f, box, err
+}
+
+// actionName is a name such as key.created, or a pattern such as key.*.
+var actionName = regexp.MustCompile(`^[a-z_*]+(\.[a-z_*]+)+$`)
+
+// searchActor finds the members and keys that a search names by ID, name or email.
+func (req *request) searchActor(box *searchBox, value string, members []*accounts.User) (actors []string, err error) {
+	if value == "" {
+		return nil, nil
+	}
+	if value == audit.Operator.Name || value == "anonymous" || ids.Valid(ids.User, value) || ids.Valid(ids.Key, value) {
+		return []string{value}, nil
+	}
+	for _, u := range members {
+		if matches(strings.ToLower(value), strings.ToLower(u.Name)) || strings.EqualFold(value, u.Email) {
+			actors = append(actors, u.ID)
+		}
+	}
+	keys, err := keysNamed(req.Context(), req.s.DB, req.workspace.In(req.env), value)
+	if actors = append(actors, keys...); err == nil && len(actors) == 0 {
+		box.Hints = append(box.Hints, "No member or "+string(req.env)+" key is named "+value+".")
+	}
+	return actors[:min(len(actors), maxChoices)], err
+}
 
 func adminLogPage(req *request) (*view, error) {
-	f := audit.ActionFilter{Actor: req.query("actor"), Action: req.query("action"), Target: req.query("target")}
-	page := req.page(ids.AdminAction)
-	found, err := audit.FindActions(req.Context(), req.s.DB, req.principal.Visibility(), f, page)
-	if err != nil {
+	f, box, err := req.actionFilter()
+	if err != nil || box == nil {
 		return nil, err
 	}
-	d := adminLogData{Filtered: f != (audit.ActionFilter{}), Next: req.pager(page, found.More, func() string { return found.Cursor })}
+	page, found := req.page(ids.AdminAction), &db.Found[*audit.Action]{}
+	if !box.Unmatched() {
+		if found, err = audit.FindActions(req.Context(), req.s.DB, req.principal.Visibility(), f, page); err != nil {
+			return nil, err
+		}
+	}
+	d := adminLogData{Search: box, Next: req.pager(page, found.More, func() string { return found.Cursor })}
 	d.Looked = scanLimit(found, d.Next)
-	if d.Rows, err = req.actionRows(found.Rows); err != nil {
-		return nil, err
-	}
-	for _, a := range found.Rows {
-		if !slices.Contains(d.Actions, a.Action) {
-			d.Actions = append(d.Actions, a.Action)
-		}
-	}
-	slices.Sort(d.Actions)
-	if d.Members, err = accounts.ListUsers(req.Context(), req.s.DB, req.workspace.ID); err != nil {
-		return nil, err
-	}
-	d.Members = d.Members[:min(len(d.Members), membersOffered)]
-	// The selected actor is always offered.
-	if f.Actor != "" && !slices.ContainsFunc(d.Members, func(u *accounts.User) bool { return u.ID == f.Actor }) && f.Actor != audit.Operator.Name {
-		name := f.Actor
-		if len(d.Rows) > 0 {
-			name = d.Rows[0].Who
-		}
-		d.Members = append(d.Members, &accounts.User{ID: f.Actor, Name: name})
-	}
-	return &view{template: "log", title: "Admin log", data: d, live: !d.Filtered && page.After == ""}, nil
+	d.Rows, err = req.actionRows(found.Rows)
+	return &view{template: "log", title: "Admin log", data: d, live: !box.Filtered() && page.After == ""}, err
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"slices"
 	"time"
 
 	"turnpike/internal/access"
@@ -15,6 +14,7 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/files"
 	"turnpike/internal/ids"
+	"turnpike/internal/logsearch"
 	"turnpike/internal/web"
 )
 
@@ -88,24 +88,36 @@ func (r batchRow) Cancels() bool {
 }
 
 type batchesData struct {
+	Search  *searchBox
 	Tab     batchTab
 	Tabs    []tabLink
-	States  []batches.Status
 	Batches []batchRow
+	Looked  *scanned // nil if the search is complete
 	Next    pager
 }
 
 func (tab batchTab) listPage(req *request) (*view, error) {
-	page := req.page(tab.prefix)
-	status := batches.Status(req.query("status"))
-	if !slices.Contains(batches.Statuses, status) {
-		status = ""
-	}
-	found, err := req.s.Batches.List(req.Context(), req.s.DB, req.principal, batches.Filter{Prefix: tab.prefix, Status: status}, page)
-	if err != nil {
+	f := batches.Filter{Prefix: tab.prefix}
+	box, err := req.searchWork(workFields{example: "status:failed project:shop last:7d", search: &f.WorkSearch}, logsearch.Field{Name: "status", Label: "Status",
+		Help: string(batches.Failed), Values: logsearch.Strings(batches.Statuses), Only: true, Set: logsearch.OneOf(&f.Status, batches.Statuses)})
+	if err != nil || box == nil {
 		return nil, err
 	}
-	d := batchesData{Tab: tab, Tabs: tabLinks(), States: batches.Statuses, Next: req.pager(page, found.More, func() string { return found.Cursor })}
+	page, found := req.page(tab.prefix), &db.Found[*batches.Batch]{}
+	if !box.Unmatched() {
+		if found, err = req.s.Batches.List(req.Context(), req.s.DB, req.principal, f, page); err != nil {
+			return nil, err
+		}
+		t := box.span(req.now())
+		f.Since, f.Until = within(t, f.Until)
+		counts, err := req.s.Batches.Count(req.Context(), req.s.DB, req.principal, f, t)
+		if err != nil {
+			return nil, err
+		}
+		box.draw(t, counts, "batches")
+	}
+	d := batchesData{Search: box, Tab: tab, Tabs: tabLinks(), Next: req.pager(page, found.More, func() string { return found.Cursor })}
+	d.Looked = scanLimit(found, d.Next)
 	for _, b := range found.Rows {
 		d.Batches = append(d.Batches, batchRow{b})
 	}

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"net/url"
 	"strings"
 	"time"
 
@@ -83,7 +84,7 @@ func (req *request) readMonth(d *billingData) error {
 	if d.Ledger, err = req.requestRows(found.Rows); err != nil {
 		return err
 	}
-	d.Export = req.to("requests/export.csv?charged=yes&start=" + f.Since.Format(time.DateOnly) + "&end=" + f.Until.Format(time.DateOnly))
+	d.Export = req.to("requests/export.csv?" + url.Values{"q": {"is:" + charged + " from:" + f.Since.Format(time.DateOnly) + " until:" + lastDay(f.Until)}}.Encode())
 	if d.Keys, err = keySpenders(req.Context(), req.s.DB, req.workspace.ID, d.Month); err != nil {
 		return err
 	}

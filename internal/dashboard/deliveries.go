@@ -3,11 +3,13 @@ package dashboard
 import (
 	"net/url"
 	"slices"
+	"strings"
 
 	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
+	"turnpike/internal/logsearch"
 	"turnpike/internal/web"
 	"turnpike/internal/webhooks"
 )
@@ -63,75 +65,91 @@ func (req *request) deliveryRows(list []*webhooks.Delivery) ([]deliveryRow, erro
 }
 
 type deliveriesData struct {
-	Rows      []deliveryRow
-	Endpoints []*endpointChoice
-	Types     []events.Type
-	States    []webhooks.State
-	Filtered  bool
-	Live      bool // first page of a fast search, which is kept up to date
-	Next      pager
+	Search *searchBox
+	Rows   []deliveryRow
+	Live   bool     // first page of a fast search, which is kept up to date
+	Looked *scanned // nil if the search is complete
+	Next   pager
 }
 
-// maxChoices is how many endpoints the filter offers; the pages of others link here.
+// maxChoices is how many keys, projects or endpoints a search offers.
 const maxChoices = 100
 
-// endpointChoices returns the choices of the filter, with the selected one.
-func (req *request) endpointChoices(chosen string) ([]*endpointChoice, error) {
-	found, err := req.s.Webhooks.List(req.Context(), req.s.DB, req.principal.Visibility(), true, db.Page{Limit: maxChoices})
+// deliveryFilter reads the search. box is nil if the browser was redirected.
+func (req *request) deliveryFilter() (f webhooks.DeliveryFilter, box *searchBox, err error) {
+	list, err := req.s.Webhooks.List(req.Context(), req.s.DB, req.principal.Visibility(), true, db.Page{Limit: maxChoices})
 	if err != nil {
-		return nil, err
+		return f, nil, err
 	}
-	out := web.Map(found.Rows, newEndpointChoice)
-	if chosen == "" || slices.ContainsFunc(out, func(c *endpointChoice) bool { return c.ID == chosen }) {
-		return out, nil
+	names := web.Map(list.Rows, endpointName)
+	var event, endpoint string
+	l := searchable{Example: `status:failed event:agent.* endpoint:"My service"`, Old: map[string]string{"type": "event", "since": "from"}}
+	l.Fields = []logsearch.Field{
+		{Name: "status", Label: "Status", Help: string(webhooks.Failed), Values: logsearch.Strings(webhooks.States), Only: true, Set: logsearch.OneOf(&f.State, webhooks.States)},
+		{Name: "event", Label: "Event", Help: "agent.*", Values: logsearch.Strings(events.Types), Set: logsearch.Text(&event)},
+		{Name: "endpoint", Label: "Endpoint", Help: "the name or ID of an endpoint", Values: named(names), Set: logsearch.Text(&endpoint)},
 	}
-	named, err := req.s.Webhooks.Named(req.Context(), req.s.DB, req.principal.Visibility(), chosen)
-	if e := named[chosen]; e != nil {
-		out = append(out, newEndpointChoice(e))
+	l.Word = func(word string) string {
+		switch {
+		case slices.Contains(webhooks.States, webhooks.State(word)):
+			return "status"
+		case slices.ContainsFunc(events.Types, func(t events.Type) bool { return matches(word, string(t)) }):
+			return "event"
+		}
+		return ""
 	}
-	return out, err
-}
-
-func (req *request) deliveryFilter() (f webhooks.DeliveryFilter, err error) {
-	f = webhooks.DeliveryFilter{EndpointID: req.query("endpoint"), Type: events.Type(req.query("type")), State: webhooks.State(req.query("status"))}
-	if f.Since, err = parseTime("since", req.query("since")); err != nil {
-		return f, err
+	if box, err = req.search(l); err != nil || box == nil {
+		return f, nil, err
 	}
-	if f.Until, err = parseTime("until", req.query("until")); err != nil {
-		return f, err
-	}
-	if f.EndpointID != "" && !ids.Valid(ids.Endpoint, f.EndpointID) {
-		return f, fault.Invalid("endpoint", "This endpoint does not exist.")
-	}
-	if f.Type != "" {
-		if _, err := events.ParseType("type", string(f.Type)); err != nil {
-			return f, err
+	box.eventHint(event)
+	f.Type = events.Type(event)
+	switch {
+	case endpoint == "":
+	case ids.Valid(ids.Endpoint, endpoint):
+		f.EndpointID = endpoint
+	default:
+		for i, e := range list.Rows {
+			if matches(strings.ToLower(endpoint), strings.ToLower(names[i])) || matches(endpoint, e.URL) {
+				f.EndpointIDs = append(f.EndpointIDs, e.ID)
+			}
+		}
+		if len(f.EndpointIDs) == 0 {
+			box.Hints = append(box.Hints, "No "+string(req.env)+" endpoint has the name or URL "+endpoint+".")
 		}
 	}
-	if f.State != "" && !slices.Contains(webhooks.States, f.State) {
-		return f, fault.Invalid("status", "This status does not exist.")
+	f.Since, f.Until = box.Period.Bounds(req.now())
+	return f, box, nil
+}
+
+// eventHint notes an event that doesn't exist.
+func (box *searchBox) eventHint(event string) {
+	if event != "" && !slices.ContainsFunc(events.Types, func(t events.Type) bool { return matches(event, string(t)) }) {
+		box.Hints = append(box.Hints, "No event is named "+event+".")
 	}
-	return f, nil
 }
 
 func deliveriesPage(req *request) (*view, error) {
-	f, wrong := req.deliveryFilter()
+	f, box, err := req.deliveryFilter()
+	if err != nil || box == nil {
+		return nil, err
+	}
 	page, found := req.page(ids.Delivery), &db.Found[*webhooks.Delivery]{}
-	var err error
-	if wrong == nil {
+	if !box.Unmatched() {
 		if found, err = req.s.Webhooks.ListDeliveries(req.Context(), req.s.DB, req.principal.Visibility(), f, page); err != nil {
 			return nil, err
 		}
+		t := box.span(req.now())
+		f.Since, f.Until = within(t, f.Until)
+		counts, err := req.s.Webhooks.CountDeliveries(req.Context(), req.s.DB, req.principal.Visibility(), f, t)
+		if err != nil {
+			return nil, err
+		}
+		box.draw(t, counts, "deliveries")
 	}
-	d := deliveriesData{Types: events.Types, States: webhooks.States, Filtered: wrong != nil || f != (webhooks.DeliveryFilter{}), Live: wrong == nil && page.After == "" && found.Looked == 0,
-		Next: req.pager(page, found.More, func() string { return found.Cursor })}
-	if d.Rows, err = req.deliveryRows(found.Rows); err != nil {
-		return nil, err
-	}
-	if d.Endpoints, err = req.endpointChoices(f.EndpointID); err != nil {
-		return nil, err
-	}
-	return req.withFilterError(&view{template: "deliveries", title: "Deliveries", data: d, live: d.Live}, wrong)
+	d := deliveriesData{Search: box, Live: page.After == "" && found.Looked == 0, Next: req.pager(page, found.More, func() string { return found.Cursor })}
+	d.Looked = scanLimit(found, d.Next)
+	d.Rows, err = req.deliveryRows(found.Rows)
+	return &view{template: "deliveries", title: "Deliveries", data: d, live: d.Live}, err
 }
 
 // replaySelected replays the selected deliveries: all or none.

@@ -2,12 +2,15 @@ package dashboard
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
+	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/files"
 	"turnpike/internal/ids"
+	"turnpike/internal/logsearch"
 )
 
 // shownEvent is an event with its body as delivered, and with valid links.
@@ -59,26 +62,53 @@ func (req *request) linkedBody(e *events.Event) (body []byte, links []fileLink, 
 }
 
 type eventsData struct {
-	Rows  []*events.Event
-	Types []events.Type
-	Live  bool // first page of a fast search, which is kept up to date
-	Next  pager
+	Search *searchBox
+	Rows   []*events.Event
+	Live   bool     // first page of a fast search, which is kept up to date
+	Looked *scanned // nil if the search is complete
+	Next   pager
 }
 
 func eventsPage(req *request) (*view, error) {
-	f := events.Filter{Type: events.Type(req.query("type"))}
-	if f.Type != "" {
-		if _, err := events.ParseType("type", string(f.Type)); err != nil {
-			return nil, err
-		}
-	}
-	page := req.page(ids.Event)
-	f.NoBody = true
-	found, err := events.List(req.Context(), req.s.DB, req.principal.Visibility(), f, page)
+	projects, err := req.projectChoices()
 	if err != nil {
 		return nil, err
 	}
-	d := eventsData{Rows: found.Rows, Types: events.Types, Live: page.After == "" && found.Looked == 0, Next: req.pager(page, found.More, func() string { return found.Cursor })}
+	f := events.Filter{NoBody: true}
+	var event string
+	l := searchable{Example: "event:agent.* project:shop last:1h", Old: map[string]string{"type": "event"}}
+	l.Fields = []logsearch.Field{
+		{Name: "event", Label: "Event", Help: "agent.*", Values: logsearch.Strings(events.Types), Set: logsearch.Text(&event)},
+		{Name: "project", Label: "Project", Help: "the ID of a project", Values: projects, Set: logsearch.Text(&f.Project)},
+	}
+	l.Word = func(word string) string {
+		if slices.ContainsFunc(events.Types, func(t events.Type) bool { return matches(word, string(t)) }) {
+			return "event"
+		}
+		return ""
+	}
+	box, err := req.search(l)
+	if err != nil || box == nil {
+		return nil, err
+	}
+	box.eventHint(event)
+	f.Type = events.Type(event)
+	f.Since, f.Until = box.Period.Bounds(req.now())
+	page, found := req.page(ids.Event), &db.Found[*events.Event]{}
+	if !box.Unmatched() {
+		if found, err = events.List(req.Context(), req.s.DB, req.principal.Visibility(), f, page); err != nil {
+			return nil, err
+		}
+		t := box.span(req.now())
+		f.Since, f.Until = within(t, f.Until)
+		counts, err := events.Count(req.Context(), req.s.DB, req.principal.Visibility(), f, t)
+		if err != nil {
+			return nil, err
+		}
+		box.draw(t, counts, "events")
+	}
+	d := eventsData{Search: box, Rows: found.Rows, Live: page.After == "" && found.Looked == 0, Next: req.pager(page, found.More, func() string { return found.Cursor })}
+	d.Looked = scanLimit(found, d.Next)
 	return &view{template: "events", title: "Events", data: d, live: d.Live}, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
+	"turnpike/internal/logsearch"
 	"turnpike/internal/media"
 )
 
@@ -84,24 +85,36 @@ func (r jobRow) Audio() time.Duration { return time.Duration(r.Asked.Millisecond
 func (r jobRow) Short() clipped { return clip(r.Asked.Prompt, 80) }
 
 type jobsData struct {
+	Search *searchBox
 	Tab    jobTab
 	Tabs   []tabLink
-	States []media.Status
 	Jobs   []jobRow
+	Looked *scanned // nil if the search is complete
 	Next   pager
 }
 
 func (tab jobTab) listPage(req *request) (*view, error) {
-	page := req.page(tab.Kind.Prefix())
-	status := media.Status(req.query("status"))
-	if !slices.Contains(tab.states, status) {
-		status = ""
-	}
-	found, err := req.s.Media.List(req.Context(), req.s.DB, req.principal, media.Filter{Kind: tab.Kind, Status: status}, page)
-	if err != nil {
+	f := media.Filter{Kind: tab.Kind}
+	box, err := req.searchWork(workFields{example: "status:failed project:shop last:7d", model: true, search: &f.WorkSearch}, logsearch.Field{Name: "status", Label: "Status",
+		Help: string(media.Failed), Values: logsearch.Strings(tab.states), Only: true, Set: logsearch.OneOf(&f.Status, tab.states)})
+	if err != nil || box == nil {
 		return nil, err
 	}
-	d := jobsData{Tab: tab, Tabs: tabLinks(), States: tab.states, Jobs: make([]jobRow, len(found.Rows)), Next: req.pager(page, found.More, func() string { return found.Cursor })}
+	page, found := req.page(tab.Kind.Prefix()), &db.Found[*media.Job]{}
+	if !box.Unmatched() {
+		if found, err = req.s.Media.List(req.Context(), req.s.DB, req.principal, f, page); err != nil {
+			return nil, err
+		}
+		t := box.span(req.now())
+		f.Since, f.Until = within(t, f.Until)
+		counts, err := req.s.Media.Count(req.Context(), req.s.DB, req.principal, f, t)
+		if err != nil {
+			return nil, err
+		}
+		box.draw(t, counts, "jobs")
+	}
+	d := jobsData{Search: box, Tab: tab, Tabs: tabLinks(), Jobs: make([]jobRow, len(found.Rows)), Next: req.pager(page, found.More, func() string { return found.Cursor })}
+	d.Looked = scanLimit(found, d.Next)
 	for i, j := range found.Rows {
 		if d.Jobs[i], err = newJobRow(j); err != nil {
 			return nil, err

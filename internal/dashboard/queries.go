@@ -2,6 +2,8 @@ package dashboard
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"turnpike/internal/accounts"
@@ -129,4 +131,43 @@ func spenders(ctx context.Context, q db.Querier, query string, args ...any) ([]s
 		err = r.Scan(&s.ID, &s.Name, (*int64)(&s.Spent))
 		return s, err
 	})
+}
+
+// keysNamed returns the IDs of the newest keys whose name matches a pattern with *. Case
+// doesn't matter.
+func keysNamed(ctx context.Context, q db.Querier, t accounts.Tenant, pattern string) ([]string, error) {
+	rows, err := q.Query(ctx, `SELECT id, name FROM keys WHERE workspace_id = $1 AND environment = $2 ORDER BY id DESC LIMIT $3`,
+		t.WorkspaceID, t.Environment, int64(maxKeyScan))
+	var out []string
+	err = db.Each(rows, err, func(r db.Row) error {
+		var id, name string
+		err := r.Scan(&id, &name)
+		if len(out) < maxChoices && (matches(pattern, name) || strings.EqualFold(pattern, name)) {
+			out = append(out, id)
+		}
+		return err
+	})
+	return out, err
+}
+
+// maxModelScan is how many rows of daily usage are scanned for models.
+const maxModelScan = 2000
+
+// modelsInUse returns the models and providers of the last 30 days, by name.
+func modelsInUse(ctx context.Context, q db.Querier, t accounts.Tenant, now time.Time) (models, providers []string, err error) {
+	rows, err := q.Query(ctx, `SELECT DISTINCT model, provider FROM
+		(SELECT model, provider FROM usage_days WHERE workspace_id = $1 AND environment = $2 AND start >= $3 ORDER BY start DESC LIMIT $4) AS newest`,
+		t.WorkspaceID, t.Environment, now.AddDate(0, 0, -30).Unix(), int64(maxModelScan))
+	err = db.Each(rows, err, func(r db.Row) error {
+		var model, provider string
+		err := r.Scan(&model, &provider)
+		models, providers = append(models, model), append(providers, provider)
+		return err
+	})
+	return named(models), named(providers), err
+}
+
+// named returns the names in order, without duplicates and empty ones.
+func named(list []string) []string {
+	return slices.DeleteFunc(unique(list), func(s string) bool { return s == "" })
 }

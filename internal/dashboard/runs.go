@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"cmp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,41 +15,55 @@ import (
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
+	"turnpike/internal/logsearch"
 	"turnpike/internal/web"
 )
 
 // awaitingApproval returns the newest runs that need a decision.
 func (req *request) awaitingApproval(limit int) (*db.Found[*agents.Run], error) {
-	return req.s.Agents.List(req.Context(), req.s.DB, req.principal, agents.AwaitingApproval, db.Page{Limit: limit})
+	return req.s.Agents.List(req.Context(), req.s.DB, req.principal, agents.Filter{Status: agents.AwaitingApproval}, db.Page{Limit: limit})
 }
 
 // waitingShown is how many waiting runs the list counts.
 const waitingShown = 20
 
 type runsData struct {
-	States   []agents.Status
+	Search   *searchBox
 	Runs     []*agents.Run
+	Looked   *scanned // nil if the search is complete
 	Next     pager
 	Waiting  int  // runs that need a decision
 	WaitMore bool // there are more of them
+	Approve  bool // the list is of runs that need a decision
 }
 
 func runsPage(req *request) (*view, error) {
-	page := req.page(ids.Run)
-	status := agents.Status(req.query("status"))
-	if !slices.Contains(agents.Statuses, status) {
-		status = ""
-	}
-	found, err := req.s.Agents.List(req.Context(), req.s.DB, req.principal, status, page)
-	if err != nil {
+	var f agents.Filter
+	box, err := req.searchWork(workFields{example: "status:failed model:gpt* key:\"My key\"", model: true, search: &f.WorkSearch}, logsearch.Field{Name: "status", Label: "Status",
+		Help: string(agents.Failed), Values: logsearch.Strings(agents.Statuses), Only: true, Set: logsearch.OneOf(&f.Status, agents.Statuses)})
+	if err != nil || box == nil {
 		return nil, err
+	}
+	page, found := req.page(ids.Run), &db.Found[*agents.Run]{}
+	if !box.Unmatched() {
+		if found, err = req.s.Agents.List(req.Context(), req.s.DB, req.principal, f, page); err != nil {
+			return nil, err
+		}
+		t := box.span(req.now())
+		f.Since, f.Until = within(t, f.Until)
+		counts, err := req.s.Agents.Count(req.Context(), req.s.DB, req.principal, f, t)
+		if err != nil {
+			return nil, err
+		}
+		box.draw(t, counts, "runs")
 	}
 	waiting, err := req.awaitingApproval(waitingShown)
 	if err != nil {
 		return nil, err
 	}
-	d := runsData{States: agents.Statuses, Runs: found.Rows, Next: req.pager(page, found.More, func() string { return found.Cursor }),
-		Waiting: len(waiting.Rows), WaitMore: waiting.More}
+	d := runsData{Search: box, Runs: found.Rows, Next: req.pager(page, found.More, func() string { return found.Cursor }),
+		Waiting: len(waiting.Rows), WaitMore: waiting.More, Approve: f.Status == agents.AwaitingApproval}
+	d.Looked = scanLimit(found, d.Next)
 	return &view{template: "runs", title: "Agent runs", data: d, live: found.Looked == 0}, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/csv"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
 	"turnpike/internal/fault"
+	"turnpike/internal/logsearch"
 	"turnpike/internal/spend"
 	"turnpike/internal/web"
 )
@@ -339,7 +341,7 @@ func (req *request) nameGroups(a usageFilter, list []*usageGroup) error {
 		case a.Group == "project":
 			g.Link = req.to("projects/" + url.PathEscape(g.ID))
 		case a.Group == "model":
-			g.Link = req.to("requests?model=" + url.QueryEscape(g.ID))
+			g.Link = req.to("requests?" + url.Values{"q": {logsearch.Of("model", g.ID).String()}}.Encode())
 		}
 	}
 	return nil
@@ -606,4 +608,18 @@ func usageCells(groups []string, u spend.Usage, names map[string]string) []strin
 		row = append(row, strconv.FormatInt(n, 10))
 	}
 	return append(row, u.Credits.String(), u.SimulatedCredits.String())
+}
+
+// withFilterError shows an error above the filters of a list. There may be none.
+func (req *request) withFilterError(shown *view, err error) (*view, error) {
+	if err == nil {
+		return shown, nil
+	}
+	f := req.Fault(err)
+	status := fault.FamilyOf(f.Code).Status
+	if status >= http.StatusInternalServerError {
+		return nil, err
+	}
+	req.problem, shown.status, shown.live = f, status, false
+	return shown, nil
 }

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
+
+	"turnpike/internal/ids"
 )
 
 // scanLimit is how many rows a page scans for filters without an index. A page may be
@@ -82,6 +85,68 @@ func Find[T any](ctx context.Context, q Querier, s Search, page Page, of Record[
 	return f, nil
 }
 
+// timelineLimit is how many rows a timeline scans, which takes a few milliseconds.
+const timelineLimit = 3000
+
+// Timeline divides a time range into steps.
+type Timeline struct {
+	Start  time.Time
+	Step   time.Duration
+	Steps  int
+	Failed string // the SQL condition of rows that are also counted as failed; without a value
+}
+
+// End returns the end of the last step.
+func (t Timeline) End() time.Time { return t.Start.Add(time.Duration(t.Steps) * t.Step) }
+
+// StepCount is how many rows a step of a timeline has.
+type StepCount struct{ Rows, Failed int64 }
+
+// TimelineCounts are the rows of each step.
+type TimelineCounts struct {
+	Steps []StepCount
+	Since time.Time // older rows aren't counted; zero if all are
+}
+
+// CountRows counts the newest rows of a search by time. The table must have the column
+// created_at, and the caller limits the search to the time range.
+func CountRows(ctx context.Context, q Querier, s Search, t Timeline) (*TimelineCounts, error) {
+	out := &TimelineCounts{Steps: make([]StepCount, t.Steps)}
+	failed := t.Failed
+	if failed == "" {
+		failed = "1 = 0"
+	}
+	args := slices.Concat(s.Where.args, s.Filter.args)
+	filter := s.Filter.sql(len(s.Where.args))
+	if filter != "" {
+		filter = " WHERE " + filter
+	}
+	looked := fmt.Sprintf(" FROM %s WHERE %s ORDER BY id DESC LIMIT %d", s.Table, s.Where.sql(0), timelineLimit)
+	rows, err := q.Query(ctx, fmt.Sprintf(`SELECT step, count(*), sum(failed) FROM
+		(SELECT (created_at - $%d) / $%d AS step, CASE WHEN %s THEN 1 ELSE 0 END AS failed FROM (SELECT *%s) AS looked%s) AS steps GROUP BY step`,
+		len(args)+1, len(args)+2, failed, looked, filter), append(args, t.Start.UnixMicro(), t.Step.Microseconds())...)
+	err = Each(rows, err, func(r Row) error {
+		var step, n, failed int64
+		err := r.Scan(&step, &n, &failed)
+		if step >= 0 && step < int64(t.Steps) {
+			out.Steps[step] = StepCount{n, failed}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var n int64
+	var oldest *string
+	if err := q.QueryRow(ctx, "SELECT count(*), min(id) FROM (SELECT id"+looked+") AS looked", s.Where.args...).Scan(&n, &oldest); err != nil {
+		return nil, err
+	}
+	if n == timelineLimit {
+		out.Since = ids.Time(Text(oldest))
+	}
+	return out, nil
+}
+
 // FindOne reads the row with the ID and the conditions of Where.
 func FindOne[T any](ctx context.Context, q Querier, s Search, id string, scan func(Row) (T, error)) (T, error) {
 	where := s.Where.clone()
@@ -101,9 +166,48 @@ func (c *Conditions) Require(condition string) { c.fixed = append(c.fixed, condi
 
 // Add adds a comparison, such as "status =", or a condition with a ? for the value.
 func (c *Conditions) Add(comparison string, value any) {
+	if !strings.Contains(comparison, "?") {
+		comparison += " ?"
+	}
 	c.list = append(c.list, comparison)
 	c.args = append(c.args, value)
 }
+
+// AddIn adds the condition that a column has one of the values.
+func (c *Conditions) AddIn(column string, values []string) {
+	c.list = append(c.list, column+" IN (?"+strings.Repeat(", ?", len(values)-1)+")")
+	for _, v := range values {
+		c.args = append(c.args, v)
+	}
+}
+
+// Range is a range of whole numbers. Both ends are inclusive, and nil is open.
+type Range struct{ Min, Max *int64 }
+
+// AddRange adds the condition that a column is in a range.
+func (c *Conditions) AddRange(column string, r Range) {
+	if r.Min != nil {
+		c.Add(column+" >=", *r.Min)
+	}
+	if r.Max != nil {
+		c.Add(column+" <=", *r.Max)
+	}
+}
+
+// AddMatch adds the condition that a column matches a pattern, in which * stands for any
+// characters. Patterns ignore case; other text must be equal. An empty pattern adds
+// nothing.
+func (c *Conditions) AddMatch(column, pattern string) {
+	switch {
+	case pattern == "":
+	case strings.Contains(pattern, "*"):
+		c.Add("lower("+column+`) LIKE ? ESCAPE '\'`, likePattern.Replace(strings.ToLower(pattern)))
+	default:
+		c.Add(column+" =", pattern)
+	}
+}
+
+var likePattern = strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`, "*", "%")
 
 func (c *Conditions) clone() Conditions {
 	return Conditions{fixed: slices.Clone(c.fixed), list: slices.Clone(c.list), args: slices.Clone(c.args)}
@@ -113,12 +217,11 @@ func (c *Conditions) empty() bool { return len(c.fixed) == 0 && len(c.list) == 0
 
 // sql numbers parameters after offset.
 func (c *Conditions) sql(offset int) string {
-	out := slices.Clone(c.fixed)
-	for i, comparison := range c.list {
-		before, after, _ := strings.Cut(comparison, "?")
-		out = append(out, fmt.Sprintf("%s $%d%s", before, offset+i+1, after))
+	conditions := strings.Split(strings.Join(slices.Concat(c.fixed, c.list), " AND "), "?")
+	for i := range conditions[1:] {
+		conditions[i] += fmt.Sprintf("$%d", offset+i+1)
 	}
-	return strings.Join(out, " AND ")
+	return strings.Join(conditions, "")
 }
 
 // perStatement limits the IDs of one statement.

@@ -222,13 +222,23 @@ func Get(ctx context.Context, q db.Querier, vis visibility.Filter, id string) (*
 
 // Filter narrows a list of events.
 type Filter struct {
-	Type         Type
+	Type         Type      // or a pattern with *
+	Project      string    // or a pattern with *
 	Since, Until time.Time // zero for no limit
 	NoBody       bool      // bodies may be large
 }
 
 // List returns a page of the visible events.
 func List(ctx context.Context, q db.Querier, vis visibility.Filter, f Filter, page db.Page) (*db.Found[*Event], error) {
+	return db.Find(ctx, q, f.search(vis), page, db.Record[*Event]{Scan: scan, ID: func(e *Event) string { return e.ID }})
+}
+
+// Count counts the visible events over time, as far as a bounded scan goes.
+func Count(ctx context.Context, q db.Querier, vis visibility.Filter, f Filter, t db.Timeline) (*db.TimelineCounts, error) {
+	return db.CountRows(ctx, q, f.search(vis), t)
+}
+
+func (f Filter) search(vis visibility.Filter) db.Search {
 	s := db.Search{Table: "events", Columns: insertEvents.Columns(), Where: vis.Rows()}
 	if f.NoBody {
 		s.Columns = insertEvents.Columns("body") + ", ''"
@@ -239,10 +249,9 @@ func List(ctx context.Context, q db.Querier, vis visibility.Filter, f Filter, pa
 	if !f.Until.IsZero() {
 		s.Where.Add("id <", ids.Floor(ids.Event, f.Until))
 	}
-	if f.Type != "" {
-		s.Filter.Add("type =", string(f.Type))
-	}
-	return db.Find(ctx, q, s, page, db.Record[*Event]{Scan: scan, ID: func(e *Event) string { return e.ID }})
+	s.Filter.AddMatch("type", string(f.Type))
+	s.Filter.AddMatch("project", f.Project)
+	return s
 }
 
 // Purge deletes up to n events that are older than before.

@@ -13,6 +13,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/ids"
+	"turnpike/internal/visibility"
 )
 
 // Kind is the kind of media that a job creates.
@@ -172,11 +173,22 @@ func find(ctx context.Context, q db.Querier, key jobKey, lock string) (*Job, err
 // Filter selects jobs of a kind, and of a status unless it is empty.
 type Filter struct {
 	Kind   Kind
-	Status Status
+	Status Status // empty for all
+	visibility.WorkSearch
 }
 
 // List returns a page of the jobs that the principal may see.
 func (s *Service) List(ctx context.Context, q db.Querier, p *access.Principal, f Filter, page db.Page) (*db.Found[*Job], error) {
+	return db.Find(ctx, q, f.search(p), page, db.Record[*Job]{Scan: scanJob, ID: func(j *Job) string { return j.ID }})
+}
+
+// Count counts these jobs over time, as far as a bounded scan goes.
+func (s *Service) Count(ctx context.Context, q db.Querier, p *access.Principal, f Filter, t db.Timeline) (*db.TimelineCounts, error) {
+	t.Failed = "status = 'failed'"
+	return db.CountRows(ctx, q, f.search(p), t)
+}
+
+func (f Filter) search(p *access.Principal) db.Search {
 	vis := p.Visibility()
 	search := db.Search{Table: "media_jobs", Columns: jobColumns, Where: vis.Rows()}
 	search.Where.Add("kind =", string(f.Kind))
@@ -186,5 +198,6 @@ func (s *Service) List(ctx context.Context, q db.Querier, p *access.Principal, f
 	if f.Status != "" {
 		search.Filter.Add("status =", string(f.Status))
 	}
-	return db.Find(ctx, q, search, page, db.Record[*Job]{Scan: scanJob, ID: func(j *Job) string { return j.ID }})
+	f.Narrow(&search, f.Kind.Prefix())
+	return search
 }

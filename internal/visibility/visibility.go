@@ -2,7 +2,12 @@
 // functions that read records take a Filter, so that no resource can forget it.
 package visibility
 
-import "turnpike/internal/db"
+import (
+	"time"
+
+	"turnpike/internal/db"
+	"turnpike/internal/ids"
+)
 
 // Environment separates production from the sandbox.
 type Environment string
@@ -65,4 +70,28 @@ func (f Filter) Work() db.Conditions {
 		c.Add("reader =", f.Reader)
 	}
 	return c
+}
+
+// WorkSearch narrows a list of jobs or runs. In its texts, * stands for any
+// characters. Only the time has an index.
+type WorkSearch struct {
+	Since, Until time.Time // zero for no limit; Until is exclusive
+	KeyIDs       []string  // any of them; nil for all
+	Project      string
+	Model        string
+}
+
+// Narrow adds the conditions to a search of records whose IDs have the prefix.
+func (w WorkSearch) Narrow(s *db.Search, prefix string) {
+	if !w.Since.IsZero() {
+		s.Where.Add("id >=", ids.Floor(prefix, w.Since))
+	}
+	if !w.Until.IsZero() {
+		s.Where.Add("id <", ids.Floor(prefix, w.Until))
+	}
+	if len(w.KeyIDs) > 0 {
+		s.Filter.AddIn("key_id", w.KeyIDs)
+	}
+	s.Filter.AddMatch("project", w.Project)
+	s.Filter.AddMatch("model", w.Model)
 }

@@ -100,7 +100,8 @@ var scanDelivery = db.Scanner(func(d *Delivery) []any {
 // DeliveryFilter narrows a list of deliveries.
 type DeliveryFilter struct {
 	EndpointID   string
-	Type         events.Type
+	EndpointIDs  []string    // any of them; nil for all
+	Type         events.Type // or a pattern with *
 	State        State
 	Since, Until time.Time
 }
@@ -108,7 +109,29 @@ type DeliveryFilter struct {
 // ListDeliveries returns a page of the visible deliveries. There are indexes for the
 // endpoint, the time, and the states held, failed and retrying.
 func (s *Service) ListDeliveries(ctx context.Context, q db.Querier, vis visibility.Filter, f DeliveryFilter, page db.Page) (*db.Found[*Delivery], error) {
-	search := db.Search{Table: "deliveries", Columns: deliveryColumns}
+	search, err := f.search(ctx, q, vis)
+	if err != nil || search == nil {
+		return &db.Found[*Delivery]{}, err
+	}
+	return db.Find(ctx, q, *search, page, deliveryRecord)
+}
+
+// CountDeliveries counts these deliveries over time, as far as a bounded scan goes.
+func (s *Service) CountDeliveries(ctx context.Context, q db.Querier, vis visibility.Filter, f DeliveryFilter, t db.Timeline) (*db.TimelineCounts, error) {
+	search, err := f.search(ctx, q, vis)
+	if err != nil || search == nil {
+		return &db.TimelineCounts{Steps: make([]db.StepCount, t.Steps)}, err
+	}
+	t.Failed = "status = '" + string(Failed) + "'"
+	return db.CountRows(ctx, q, *search, t)
+}
+
+// search returns nil if the endpoint doesn't exist.
+func (f DeliveryFilter) search(ctx context.Context, q db.Querier, vis visibility.Filter) (*db.Search, error) {
+	search := &db.Search{Table: "deliveries", Columns: deliveryColumns}
+	if len(f.EndpointIDs) == 1 && f.EndpointID == "" {
+		f.EndpointID, f.EndpointIDs = f.EndpointIDs[0], nil
+	}
 	if f.EndpointID == "" {
 		search.Where = vis.InEnvironment()
 		visibleByEndpoint(&search.Filter, vis)
@@ -117,12 +140,15 @@ func (s *Service) ListDeliveries(ctx context.Context, q db.Querier, vis visibili
 		// is enough.
 		e, err := find(ctx, q, f.EndpointID, "")
 		if errors.Is(err, db.ErrNotFound) || err == nil && !e.visible(vis) {
-			return &db.Found[*Delivery]{}, nil
+			return nil, nil
 		}
 		if err != nil {
 			return nil, err
 		}
 		search.Where.Add("endpoint_id =", f.EndpointID)
+	}
+	if len(f.EndpointIDs) > 0 {
+		search.Filter.AddIn("endpoint_id", f.EndpointIDs)
 	}
 	if !f.Since.IsZero() {
 		search.Where.Add("id >=", ids.Floor(ids.Delivery, f.Since))
@@ -138,10 +164,8 @@ func (s *Service) ListDeliveries(ctx context.Context, q db.Querier, vis visibili
 	default:
 		search.Filter.Add("status =", string(f.State))
 	}
-	if f.Type != "" {
-		search.Filter.Add("type =", string(f.Type))
-	}
-	return db.Find(ctx, q, search, page, deliveryRecord)
+	search.Filter.AddMatch("type", string(f.Type))
+	return search, nil
 }
 
 var deliveryRecord = db.Record[*Delivery]{Scan: scanDelivery, ID: func(d *Delivery) string { return d.ID }}

@@ -47,20 +47,24 @@ func TestAdminLogShowsActorActionAndTarget(t *testing.T) {
 		viewer.get(t, viewer.in(accounts.Live, "log")).shows(t, "only.live", "member.added").hides(t, "agent.run.approved", managerID)
 
 		// Filters can be combined, and links in rows add to them.
-		viewer.get(t, viewer.in(accounts.Test, "log?action=project.created")).shows(t, "key deploy bot", `value="project.created"`).hides(t, "agent.run.approved", "The owner</a>")
-		viewer.get(t, viewer.in(accounts.Test, "log?actor="+managerID)).shows(t, "webhook.created", `<option value="`+managerID+`" selected>key deploy bot`).hides(t, "agent.run.approved")
-		both := viewer.get(t, viewer.in(accounts.Test, "log?actor="+owner.person.ID)).shows(t, "agent.run.approved").hides(t, "webhook.created").link(t, "key.created")
-		if !strings.Contains(both, "actor="+owner.person.ID) {
+		viewer.get(t, viewer.in(accounts.Test, "log"+query("action:project.*"))).shows(t, "key deploy bot", `value="action:project.*"`).hides(t, "agent.run.approved", "The owner</a>")
+		viewer.get(t, viewer.in(accounts.Test, "log"+query(`actor:"Deploy bot"`))).shows(t, "webhook.created").hides(t, "agent.run.approved")
+		both := viewer.get(t, viewer.in(accounts.Test, "log"+query(`actor:"the owner"`))).shows(t, "agent.run.approved").hides(t, "webhook.created").link(t, "key.created")
+		if !strings.Contains(both, "actor%3A%22the+owner%22") {
 			t.Errorf("the action leads to %s", both)
 		}
 		viewer.get(t, both).shows(t, to).hides(t, "agent.run.approved")
-		viewer.get(t, viewer.in(accounts.Test, "log?target="+run)).shows(t, "agent.run.approved").hides(t, "webhook.created")
-		viewer.get(t, viewer.in(accounts.Test, "log?target="+url.QueryEscape(`"><script>`))).shows(t, "No entries match").hides(t, `"><script>`)
+		viewer.get(t, viewer.in(accounts.Test, "log"+query("target:"+run))).shows(t, "agent.run.approved").hides(t, "webhook.created")
+		viewer.get(t, viewer.in(accounts.Test, "log"+query(`target:"\"><script>"`))).shows(t, "No entries match").hides(t, `"><script>`)
+
+		viewer.get(t, viewer.in(accounts.Test, "log"+query("actor:nobody"))).shows(t, "No member or test key is named nobody.").hides(t, "webhook.created")
+		viewer.get(t, viewer.in(accounts.Test, "log"+query("webhook.created last:1h"))).shows(t, "webhook.created").hides(t, "agent.run.approved")
+		viewer.get(t, viewer.in(accounts.Test, "log"+query("webhook.created until:2020-01-01"))).shows(t, "No entries match")
 
 		// Other workspaces see none of it.
 		stranger := member(t, s, s.Workspace(t, "other"), accounts.Owner)
 		stranger.get(t, viewer.in(accounts.Test, "log")).is(t, 404)
-		stranger.get(t, stranger.in(accounts.Test, "log?actor="+owner.person.ID)).shows(t, "No entries match").hides(t, "The owner of acme", run)
+		stranger.get(t, stranger.in(accounts.Test, "log"+query("actor:"+owner.person.ID))).shows(t, "No entries match").hides(t, "The owner of acme", run)
 	})
 }
 
@@ -70,7 +74,7 @@ func TestAdminLogShowsNamesVerbatim(t *testing.T) {
 		b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
 		const name = `R&D <east> \u0026`
 		b.post(t, b.in(accounts.Test, "keys/new"), url.Values{"name": {name}, "scopes": {"models:read"}, "rate_limit": {"100000000"}}).redirectsTo(t, b.in(accounts.Test, "keys/key_*"))
-		b.get(t, b.in(accounts.Test, "log?action=key.created")).shows(t, `R&amp;D &lt;east&gt; \\u0026`, "&#34;rate_limit&#34;: 100000000").hides(t, `R\u0026D`, `\u003c`)
+		b.get(t, b.in(accounts.Test, "log"+query("action:key.created"))).shows(t, `R&amp;D &lt;east&gt; \\u0026`, "&#34;rate_limit&#34;: 100000000").hides(t, `R\u0026D`, `\u003c`)
 	})
 }
 
@@ -92,7 +96,7 @@ func TestAdminLogIsPaged(t *testing.T) {
 			t.Fatal(err)
 		}
 		seen, pages := map[string]int{}, 0
-		for next := b.in(accounts.Test, "log?action=odd"); ; pages++ {
+		for next := b.in(accounts.Test, "log"+query("action:odd")); ; pages++ {
 			a := b.get(t, next).is(t, 200).hides(t, ">even</a>")
 			for i := range 120 {
 				if strings.Contains(a.body, fmt.Sprintf("<td>target-%03d</td>", i)) {
@@ -102,7 +106,7 @@ func TestAdminLogIsPaged(t *testing.T) {
 			if !strings.Contains(a.body, ">Older</a>") {
 				break
 			}
-			if next = a.link(t, "Older"); !strings.Contains(next, "action=odd") {
+			if next = a.link(t, "Older"); !strings.Contains(next, "action%3Aodd") {
 				t.Fatalf("the next page is %s", next)
 			}
 		}

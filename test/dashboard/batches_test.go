@@ -46,7 +46,7 @@ func TestBatchPagesShowProgressErrorsAndFiles(t *testing.T) {
 		id := m.createBatch(t, good, bad)
 		m.waitFor(t, "/v1/batches/"+id, "completed")
 		m.get(t, list).shows(t, id, "completed", "1 completed, 1 failed, of 2", `value="100"`)
-		m.get(t, list+"?status=expired").shows(t, "No batches match this filter").hides(t, id)
+		m.get(t, list+query("status:expired")).shows(t, "No batches match this search").hides(t, id)
 		m.get(t, m.in(accounts.Live, "jobs/batches")).hides(t, id)
 		page := m.get(t, list+"/"+id).shows(t, "completed", "1 completed, 1 failed, of 2", "/v1/chat/completions", "Input", "Output", "Errors").harmless(t).small(t)
 		for label, want := range map[string]string{"Input": good + "\n" + bad, "Output": `"custom_id":"a"`, "Errors": `"custom_id":"b"`} {

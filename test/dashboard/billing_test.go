@@ -145,7 +145,7 @@ func TestOnlyOwnersAndAdminsSetMonthlyCredits(t *testing.T) {
 		if limit, alert := stored(); limit != "1000" || alert != "10%" {
 			t.Errorf("after what was refused there are %s and %s", limit, alert)
 		}
-		b.get(t, b.in(accounts.Live, "log?action=billing.updated")).shows(t, "The admin", "this workspace", "&#34;monthly_credits&#34;: 1000", "&#34;alert_threshold&#34;: &#34;10%&#34;")
+		b.get(t, b.in(accounts.Live, "log"+query("action:billing.updated"))).shows(t, "The admin", "this workspace", "&#34;monthly_credits&#34;: 1000", "&#34;alert_threshold&#34;: &#34;10%&#34;")
 		key, _ := s.Key(t, w, accounts.Live)
 		if r := s.Do(t, harness.Request{Method: "GET", Path: "/v1/billing", Key: key}).Want(t, 200, ""); r.At("monthly_credits") != 1000.0 || r.At("alert_threshold") != "10%" {
 			t.Errorf("the API says %s", r.Body)

@@ -71,7 +71,7 @@ func TestSelectedDeliveriesAreReplayedAtomically(t *testing.T) {
 		for _, one := range all {
 			b.until(t, b.in(accounts.Test, "deliveries/"+one), badge("good", "succeeded"))
 		}
-		list := b.in(accounts.Test, "deliveries?endpoint="+id)
+		list := b.in(accounts.Test, "deliveries"+query("endpoint:"+id))
 		b.get(t, list).shows(t, `name="delivery" value="`+all[0]+`"`, "Replay selected", "Tick all")
 		b.post(t, list, url.Values{"delivery": {all[0], all[1], all[0]}}).redirectsTo(t, list)
 		b.get(t, list).shows(t, "Replayed 2 deliveries")
@@ -106,7 +106,7 @@ func TestOnlyReplayableDeliveriesCanBeSelected(t *testing.T) {
 		paused, id := b.endpoint(t, r.URL+"/paused")
 		b.publish(t, creditsLow)
 		b.deliveries(t, "", 2)
-		good, held := b.deliveries(t, "?endpoint="+active, 1)[0], b.deliveries(t, "?endpoint="+id, 1)[0]
+		good, held := b.deliveries(t, query("endpoint:"+active), 1)[0], b.deliveries(t, query("endpoint:"+id), 1)[0]
 		for _, one := range []string{good, held} {
 			b.until(t, b.in(accounts.Test, "deliveries/"+one), badge("good", "succeeded"))
 		}
@@ -145,27 +145,37 @@ func TestDeliveriesAreFilteredByQuery(t *testing.T) {
 			b.until(t, b.in(accounts.Test, "deliveries/"+one), badge("good", "succeeded"))
 		}
 		b.exec(t, "UPDATE deliveries SET status = 'failed' WHERE id = $1", all[0])
-		b.deliveries(t, "?endpoint="+first, 2)
-		b.deliveries(t, "?type=key.auto_revoked", 2)
-		b.deliveries(t, "?endpoint="+first+"&type=key.auto_revoked", 1)
-		if got := b.deliveries(t, "?status=failed", 1); got[0] != all[0] {
+		b.deliveries(t, query("endpoint:"+first), 2)
+		b.deliveries(t, query("event:key.auto_revoked"), 2)
+		b.deliveries(t, query("endpoint:"+first+" event:key.*"), 1)
+		b.deliveries(t, query("endpoint:"+r.URL+"/first"), 2)
+		b.deliveries(t, query("endpoint:*/first"), 2)
+		if got := b.deliveries(t, query("failed"), 1); got[0] != all[0] {
 			t.Errorf("%s is said to have failed", got[0])
 		}
-		b.deliveries(t, "?status=succeeded", 3)
+		b.deliveries(t, query("status:succeeded"), 3)
 		// IDs have the machine's time, not the server's test clock.
-		b.deliveries(t, "?since="+time.Now().UTC().Add(-time.Hour).Format("2006-01-02T15:04"), 4)
-		b.deliveries(t, "?until="+time.Now().UTC().Add(-time.Hour).Format("2006-01-02T15:04"), 0)
-		b.deliveries(t, "?since="+time.Now().UTC().Add(time.Hour).Format("2006-01-02T15:04"), 0)
-		b.get(t, b.in(accounts.Test, "deliveries?status=failed")).shows(t, "<option selected>failed</option>", "Clear")
-		b.get(t, b.in(accounts.Test, "deliveries?status=held")).shows(t, "No deliveries match these filters")
-		for _, query := range []string{"status=lost", "type=x", "since=then", "endpoint=key_1"} {
-			if rows := rowsOf(b.get(t, b.in(accounts.Test, "deliveries?"+query+"&type=key.auto_revoked")).rejects(t, http.StatusBadRequest, `class="filters"`)); len(rows) != 0 {
-				t.Errorf("%s: there are %d rows", query, len(rows))
+		b.deliveries(t, query("from:"+time.Now().UTC().Add(-time.Hour).Format("2006-01-02T15:04")), 4)
+		b.deliveries(t, query("until:"+time.Now().UTC().Add(-time.Hour).Format("2006-01-02T15:04")), 0)
+		b.deliveries(t, query("from:"+time.Now().UTC().Add(time.Hour).Format("2006-01-02T15:04")), 0)
+		b.get(t, b.in(accounts.Test, "deliveries"+query("status:failed"))).shows(t, `<option value="failed" selected>failed</option>`, "Clear all")
+		b.get(t, b.in(accounts.Test, "deliveries"+query("status:held"))).shows(t, "No deliveries match this search")
+		for term, message := range map[string]string{"status:lost": "Known values: pending, retrying", "from:then": "Enter a time in UTC"} {
+			if rows := rowsOf(b.get(t, b.in(accounts.Test, "deliveries"+query(term+" event:key.auto_revoked"))).shows(t, "<code>"+term+"</code>", message)); len(rows) != 2 {
+				t.Errorf("%s: there are %d rows, want those of the other term", term, len(rows))
 			}
 		}
-		b.deliveries(t, "?endpoint=wh_01h455vb4pex5vsknk084sn02q", 0)
+		for term, message := range map[string]string{"event:x": "No event is named x.", "endpoint:nowhere": "No test endpoint has the name or URL nowhere."} {
+			if rows := rowsOf(b.get(t, b.in(accounts.Test, "deliveries"+query(term))).shows(t, message)); len(rows) != 0 {
+				t.Errorf("%s: there are %d rows", term, len(rows))
+			}
+		}
+		b.deliveries(t, query("endpoint:wh_01h455vb4pex5vsknk084sn02q"), 0)
 		b.post(t, second+"/delete", nil).redirectsTo(t, b.in(accounts.Test, "webhooks"))
-		b.deliveries(t, "?endpoint="+second[strings.LastIndexByte(second, '/')+1:], 2)
+		b.deliveries(t, query("endpoint:"+second[strings.LastIndexByte(second, '/')+1:]), 2)
+		// Links from before the search box.
+		b.get(t, b.in(accounts.Test, "deliveries?status=failed&type=key.auto_revoked&since=2026-01-02T03:04")).redirectsTo(t,
+			b.in(accounts.Test, "deliveries"+query("status:failed event:key.auto_revoked from:2026-01-02T03:04")))
 	}, "postgres")
 }
 
@@ -216,7 +226,7 @@ func TestEventShowsItsDeliveriesAndFiles(t *testing.T) {
 		if got := rowsOf(b.get(t, b.in(accounts.Test, "events")).shows(t, "video.render.completed", "billing.credits.low")); len(got) != 2 {
 			t.Errorf("there are %d events", len(got))
 		}
-		if got := rowsOf(b.get(t, b.in(accounts.Test, "events?type=billing.credits.low"))); len(got) != 1 || got[0] != list[1].ID {
+		if got := rowsOf(b.get(t, b.in(accounts.Test, "events"+query("event:billing.*")))); len(got) != 1 || got[0] != list[1].ID {
 			t.Errorf("the list of one type is %v", got)
 		}
 	})
@@ -310,7 +320,7 @@ func TestWebhooksOfOtherWorkspacesAreNotFound(t *testing.T) {
 			}
 			who.post(t, who.in(who.env, "deliveries/"+one+"/replay"), url.Values{"id": {"same"}}).is(t, http.StatusNotFound)
 			who.post(t, who.in(who.env, "deliveries"), url.Values{"delivery": {one}}).is(t, http.StatusNotFound)
-			if got := rowsOf(who.get(t, who.in(who.env, "deliveries?endpoint="+id))); len(got) != 0 {
+			if got := rowsOf(who.get(t, who.in(who.env, "deliveries"+query("endpoint:"+id)))); len(got) != 0 {
 				t.Errorf("another's deliveries are listed: %v", got)
 			}
 			who.get(t, who.in(who.env, "deliveries")).hides(t, one, r.URL)

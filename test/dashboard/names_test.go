@@ -19,6 +19,6 @@ func TestFormerMembersAreStillNamed(t *testing.T) {
 
 		o.get(t, key).shows(t, " by The developer")
 		o.get(t, o.in(accounts.Test, "runs/"+run)).shows(t, "Denied by The developer")
-		o.get(t, o.in(accounts.Test, "log?actor="+leaver.person.ID)).shows(t, "The developer", "key.created")
+		o.get(t, o.in(accounts.Test, "log"+query("actor:"+leaver.person.ID))).shows(t, "The developer", "key.created")
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/csv"
 	"html"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -94,24 +93,26 @@ func TestRequestIsFoundByIDAndFilter(t *testing.T) {
 			list = b.get(t, b.in(accounts.Test, "requests")).is(t, 200)
 			return strings.Contains(list.body, `<span class="badge good">200</span>`)
 		})
-		list.shows(t, id, "gpt-4o-mini", "simulator", "shop", "127.0.0.1", b.in(accounts.Test, "keys/"+keyID), "/v1/chat/completions")
+		list.shows(t, id, "gpt-4o-mini", "simulator", "/v1/chat/completions")
 		b.get(t, b.in(accounts.Test, "requests/"+id)).shows(t, id, "my-client/1.0", "reported by the provider", "Simulated credits", "first choice succeeded", "Latency")
-		// By its ID, from either environment.
+		// By its ID, from either environment and from any list.
 		page := b.in(accounts.Test, "requests/"+id)
-		b.get(t, b.in(accounts.Test, "requests?id=++"+id+"+")).redirectsTo(t, page)
-		b.get(t, b.in(accounts.Live, "requests?id="+id)).redirectsTo(t, page)
-		b.get(t, b.in(accounts.Test, "requests?id="+ids.New(ids.Request))).rejects(t, 404, "kept for")
-		b.get(t, b.in(accounts.Test, "requests?id=nonsense")).rejects(t, 400, "starts with req_")
+		b.get(t, b.in(accounts.Test, "requests"+query("  "+id+" "))).redirectsTo(t, page)
+		b.get(t, b.in(accounts.Live, "requests"+query(id))).redirectsTo(t, page)
+		b.get(t, b.in(accounts.Live, "runs"+query("status:failed "+id))).redirectsTo(t, page)
+		b.get(t, b.in(accounts.Live, "deliveries"+query(keyID))).redirectsTo(t, b.in(accounts.Test, "keys/"+keyID))
+		b.get(t, b.in(accounts.Test, "requests?id="+id)).redirectsTo(t, b.in(accounts.Test, "requests"+query("id:"+id)))
+		b.get(t, b.in(accounts.Test, "requests"+query(ids.New(ids.Request)))).shows(t, "has no record with the ID").hides(t, id)
+		b.get(t, b.in(accounts.Test, "requests"+query("nonsense"))).shows(t, "Name a field for &#34;nonsense&#34;. Known fields: status, model,", id)
 		// It isn't in the other environment or another workspace.
 		b.get(t, b.in(accounts.Live, "requests/"+id)).is(t, 404)
 		b.get(t, b.in(accounts.Live, "requests")).shows(t, "No live request").hides(t, id)
 		other := member(t, s, s.Workspace(t, "other"), accounts.Owner)
-		for _, page := range []string{"requests/" + id, "requests?id=" + id} {
-			other.get(t, other.in(accounts.Test, page)).is(t, 404).hides(t, "my-client")
-		}
-		other.get(t, other.in(accounts.Test, "requests?key="+keyID)).shows(t, "No requests match").hides(t, "my-client")
+		other.get(t, other.in(accounts.Test, "requests/"+id)).is(t, 404).hides(t, "my-client")
+		other.get(t, other.in(accounts.Test, "requests"+query(id))).shows(t, "has no record with the ID")
+		other.get(t, other.in(accounts.Test, "requests"+query("key:"+keyID))).shows(t, "No requests match").hides(t, "my-client")
 		other.get(t, b.in(accounts.Test, "requests/export.csv")).is(t, 404)
-		if rows := other.get(t, other.in(accounts.Test, "requests/export.csv?key="+keyID)).table(t); len(rows) != 1 {
+		if rows := other.get(t, other.in(accounts.Test, "requests/export.csv"+query("key:"+keyID))).table(t); len(rows) != 1 {
 			t.Errorf("somebody else's export has %d rows", len(rows))
 		}
 	})
@@ -131,13 +132,14 @@ func TestBackButtonDoesNotRestoreOldFilters(t *testing.T) {
 	})
 }
 
-func TestRequestFiltersAreKeptInEveryLink(t *testing.T) {
+func TestRequestsAreSearched(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		b := member(t, s, w, accounts.Viewer)
 		_, one := s.Key(t, w, accounts.Live)
 		_, two := s.Key(t, w, accounts.Live)
+		b.exec(t, "UPDATE keys SET name = 'The other one' WHERE id = $1", two)
 		at := func(key string, status int64) entry {
 			return entry{workspace: w, env: accounts.Live, key: key, model: "small", status: status}
 		}
@@ -148,40 +150,115 @@ func TestRequestFiltersAreKeptInEveryLink(t *testing.T) {
 		made := logs(t, s, list...)
 		day := s.Clock.Now().UTC().Format(time.DateOnly)
 		tomorrow := s.Clock.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly)
-		for filter, want := range map[string][]int{
-			"model=big": {0}, "project=shop": {0}, "ip=192.0.2.9": {0}, "status=429": {1}, "status=failed": {1, 2}, "charged=yes": {0},
-			"key=" + two: {1, 2}, "key=" + two + "&status=502": {2}, "model=none": {}, "start=" + tomorrow: {},
-			"end=" + day + "T00:00": {}, "model=big&start=" + day + "T00:00&end=" + tomorrow: {0},
+		for search, want := range map[string][]int{
+			"model:big": {0}, "model:B*": {0}, "project:sh*p": {0}, "ip:192.0.2.9": {0}, "192.0.2.9": {0}, "status:429": {1}, "429": {1}, "status:4xx": {1}, "status:failed": {1, 2}, "status:>429": {2},
+			"is:charged": {0}, "cost:>4.9": {0}, "cost:>5": {}, "model:big >45ms": {0}, "model:big <45ms": {}, "path:/v1/chat* project:shop": {0}, "/v1/none": {}, "provider:some* model:big": {0},
+			"method:post ip:192.0.2.9": {0}, "error:none": {}, "key:" + two: {1, 2}, "key:" + two + " status:502": {2}, `key:"The other one"`: {1, 2}, `key:"THE other*" 429`: {1}, "model:none": {},
+			"from:" + tomorrow: {}, "until:" + day + "T00:00": {}, "model:big from:" + day + " until:" + day: {0}, "model:big last:24h": {0},
 		} {
-			a := b.get(t, b.in(accounts.Live, "requests?"+filter)).is(t, 200)
-			export := b.get(t, a.link(t, "Download as CSV")).table(t)
+			a := b.get(t, b.in(accounts.Live, "requests"+query(search))).is(t, 200).hides(t, `id="search-problems"`)
+			export := b.get(t, b.in(accounts.Live, "requests/export.csv"+query(search))).table(t)
+			if !strings.Contains(html.UnescapeString(a.body), b.in(accounts.Live, "requests/export.csv"+query(search))) {
+				t.Errorf("%s: the page doesn't link to its export", search)
+			}
 			for i := range 3 {
 				shown, exported := strings.Contains(a.body, made[i]), false
 				for _, row := range export[1:] {
 					exported = exported || row[0] == made[i]
 				}
 				if wanted := slices.Contains(want, i); shown != wanted || exported != wanted {
-					t.Errorf("%s: entry %d is on the page: %v, in the file: %v", filter, i, shown, exported)
+					t.Errorf("%s: entry %d is on the page: %v, in the file: %v", search, i, shown, exported)
 				}
 			}
 		}
-		for _, bad := range []string{"key=tp_live_x", "status=9", "status=x", "start=yesterday", "end=1"} {
-			// The other filters are kept, and no unfiltered rows are shown.
-			if a := b.get(t, b.in(accounts.Live, "requests?model=small&"+bad)).rejects(t, 400, `name="model" value="small"`); len(rowsOf(a)) != 0 {
-				t.Errorf("%s: there are %d rows", bad, len(rowsOf(a)))
-			}
-			b.get(t, b.in(accounts.Live, "requests/export.csv?"+bad)).is(t, 400)
-		}
-		// Links to the next page and to narrower filters keep the filter.
-		first := b.get(t, b.in(accounts.Live, "requests?model=small&status=200")).shows(t, `value="small"`, `<option value="200" selected>`)
+		// Links to the next page keep the search.
+		first := b.get(t, b.in(accounts.Live, "requests"+query("model:small status:200"))).shows(t, `value="model:small status:200"`, `<option value="200" selected>`)
 		second := first.link(t, "Older")
-		if !strings.Contains(second, "model=small") || !strings.Contains(second, "status=200") {
+		if !strings.Contains(second, "q=model%3Asmall+status%3A200") {
 			t.Errorf("the next page is %s", second)
 		}
 		b.get(t, second).shows(t, made[3], "Newest").hides(t, made[62], made[1])
-		if by := first.link(t, "192.0.2.1"); !strings.Contains(by, "model=small") || !strings.Contains(by, "ip=192.0.2.1") {
-			t.Errorf("the address leads to %s", by)
+	})
+}
+
+// TestMistakeInSearchKeepsTheOtherTerms covers a key's name that doesn't exist, too: the
+// page says so instead of failing.
+func TestMistakeInSearchKeepsTheOtherTerms(t *testing.T) {
+	t.Parallel()
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		b := member(t, s, w, accounts.Viewer)
+		_, key := s.Key(t, w, accounts.Live)
+		made := logs(t, s, entry{workspace: w, env: accounts.Live, key: key, model: "big", status: 200}, entry{workspace: w, env: accounts.Live, key: key, model: "small", status: 404})
+		for term, message := range map[string]string{"status:9": "Enter a status such as", "modle:x": "Unknown field &#34;modle&#34;. Known fields:", "from:yesterday": "Enter a time in UTC", ">2": "duration with a unit"} {
+			a := b.get(t, b.in(accounts.Live, "requests"+query("model:small "+term))).shows(t, "<code>"+html.EscapeString(term)+"</code>", message, `aria-invalid="true"`, "matches of the other terms")
+			if rows := rowsOf(a); len(rows) != 1 || rows[0] != made[1] {
+				t.Errorf("%s: got rows %v, want %s", term, rows, made[1])
+			}
+			b.get(t, b.in(accounts.Live, "requests/export.csv"+query(term))).is(t, 400)
 		}
+		for term, message := range map[string]string{"key:Shop": "No live key is named Shop.", "key:tp_live_" + strings.Repeat("a", 43): "This is the secret of a key."} {
+			if rows := rowsOf(b.get(t, b.in(accounts.Live, "requests"+query(term))).shows(t, message)); len(rows) != 0 {
+				t.Errorf("%s: got rows %v, want none", term, rows)
+			}
+		}
+		b.get(t, b.in(accounts.Live, "requests?key=Shop")).redirectsTo(t, b.in(accounts.Live, "requests"+query("key:Shop")))
+	})
+}
+
+// TestPickersAndOldLinksBecomeTheSearch covers what the fields behind Filters send, and
+// links from before the search box.
+func TestPickersAndOldLinksBecomeTheSearch(t *testing.T) {
+	t.Parallel()
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
+		b := member(t, s, s.Workspace(t, "acme"), accounts.Viewer)
+		for given, want := range map[string]string{
+			"requests?status=failed&start=2026-01-02T03:04&charged=yes":             "status:failed from:2026-01-02T03:04 is:charged",
+			"requests?q=model:a+%3E2s+nonsense&status=404&model=&latency=%3E5s":     "latency:>5s nonsense status:404",
+			"requests?q=model:a&model=my+model&key=":                                `model:"my model"`,
+			"requests?q=last:1h&last=1h&from=2026-01-02T03:04&until=":               "from:2026-01-02T03:04",
+			"requests?q=from:2026-01-02T03:04&last=1h&from=2026-01-02T03:04&until=": "last:1h",
+			"requests?q=from:2026-01-02T03:04&last=&from=2026-01-02T03:04&until=":   "from:2026-01-02T03:04",
+			"runs?status=awaiting_approval":                                         "status:awaiting_approval",
+			"jobs/images?status=failed&q=project:x":                                 "project:x status:failed",
+			"log?actor=usr_1&action=key.created":                                    "actor:usr_1 action:key.created",
+			"requests?model=":                                                       "",
+		} {
+			path, _, _ := strings.Cut(given, "?")
+			if want != "" {
+				path += query(want)
+			}
+			b.get(t, b.in(accounts.Live, given)).redirectsTo(t, b.in(accounts.Live, path))
+		}
+	})
+}
+
+// TestTimelineCountsTheRangeAndLinksToParts covers the histogram of entries, and that of
+// usage for a log that is too long to scan.
+func TestTimelineCountsTheRangeAndLinksToParts(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		b := member(t, s, w, accounts.Viewer)
+		_, key := s.Key(t, w, accounts.Live)
+		b.get(t, b.in(accounts.Live, "requests")).hides(t, "log-chart")
+		logs(t, s, entry{workspace: w, env: accounts.Live, key: key, model: "big", status: 200}, entry{workspace: w, env: accounts.Live, key: key, model: "big", status: 500},
+			entry{workspace: w, env: accounts.Live, key: key, status: 404})
+		all := b.get(t, b.in(accounts.Live, "requests")).shows(t, "<strong>3</strong> requests, <strong class=\"log-failed\">2</strong> failed, last 24 hours")
+		b.get(t, b.in(accounts.Live, "requests"+query("model:big last:1h"))).shows(t, "<strong>2</strong> requests, <strong class=\"log-failed\">1</strong> failed, last hour")
+		// A bar leads to its time.
+		part := html.UnescapeString(all.find(t, `<a href="([^"]*)" tabindex="-1">`))
+		if rows := rowsOf(b.get(t, part).shows(t, "value=\"from:20")); len(rows) != 3 {
+			t.Errorf("%s has %d rows, want 3", part, len(rows))
+		}
+
+		s.FillRequests(t, w, key, 3100) // of the test environment, without usage
+		b.exec(t, `INSERT INTO usage_hours (workspace_id, environment, start, key_id, project, model, provider, requests, errors, input_tokens, output_tokens, credits, simulated_credits)
+			VALUES ($1, 'test', $2, $3, '', 'common', 'openai', 5000, 70, 0, 0, 0, 0), ($1, 'test', $2, $3, '', 'other', 'openai', 4, 3, 0, 0, 0, 0)`, w.ID, s.Clock.Now().Truncate(time.Hour).Unix(), key)
+		b.get(t, b.in(accounts.Test, "requests"+query("last:24h"))).shows(t, "<strong>5,004</strong> model requests, <strong class=\"log-failed\">73</strong> failed")
+		b.get(t, b.in(accounts.Test, "requests"+query("last:24h model:o*"))).shows(t, "<strong>4</strong> model requests")
+		b.get(t, b.in(accounts.Test, "requests"+query("last:24h status:failed key:"+key))).shows(t, "<strong>73</strong> model requests")
+		b.get(t, b.in(accounts.Test, "requests"+query("last:24h ip:127.0.0.1"))).shows(t, "<strong>3,000</strong> requests", "Older ones aren't counted")
 	})
 }
 
@@ -192,15 +269,15 @@ func TestLongSearchReportsProgressAndContinues(t *testing.T) {
 		b := member(t, s, w, accounts.Viewer)
 		_, keyID := s.Key(t, w, accounts.Test)
 		s.FillRequests(t, w, keyID, 25_000)
-		pages, next := 0, b.in(accounts.Test, "requests?model=rare")
+		pages, next := 0, b.in(accounts.Test, "requests"+query("model:rare"))
 		for {
 			a := b.get(t, next).is(t, 200)
 			if !strings.Contains(a.body, "Continue") {
-				a.shows(t, ">rare</a>").hides(t, "Scanned")
+				a.shows(t, ">rare</td>").hides(t, "Searched 10")
 				break
 			}
-			a.shows(t, "Scanned 10,000 entries", "There are older entries").hides(t, "No requests match")
-			if next = a.link(t, "Continue"); !strings.Contains(next, "model=rare") {
+			a.shows(t, "Searched 10,000 entries", "There are older entries").hides(t, "No requests match")
+			if next = a.link(t, "Continue"); !strings.Contains(next, "q=model%3Arare") {
 				t.Fatalf("it goes on at %s", next)
 			}
 			if pages++; pages > 5 {
@@ -210,7 +287,7 @@ func TestLongSearchReportsProgressAndContinues(t *testing.T) {
 		if pages != 2 {
 			t.Errorf("it was found after %d pages", pages)
 		}
-		if rows := b.get(t, b.in(accounts.Test, "requests/export.csv?model=rare")).table(t); len(rows) != 2 {
+		if rows := b.get(t, b.in(accounts.Test, "requests/export.csv"+query("model:rare"))).table(t); len(rows) != 2 {
 			t.Errorf("the file has %d rows", len(rows))
 		}
 	})
@@ -241,10 +318,10 @@ func TestRequestLogEscapesClientText(t *testing.T) {
 		const evil = `<script>alert(1)</script>"'`
 		id := logs(t, s, entry{workspace: w, env: accounts.Live, key: keyID, model: evil + "m", agent: evil + "a", project: evil + "p", ip: evil + "i", status: 200, credits: 1,
 			metadata: `{"<script>alert(1)</script>":"` + "\u202e" + `</code><img src=x>"}`, attempts: `[{"provider":"` + `<script>alert(1)</script>` + `","model":"<b>","outcome":"<i>","ms":1}]`})[0]
-		for _, page := range []string{"requests", "requests/" + id, "billing", "requests?model=" + url.QueryEscape(evil+"m"), "requests?project=" + url.QueryEscape(`"><script>`)} {
+		for _, page := range []string{"requests", "requests/" + id, "billing", "requests" + query(`model:"`+strings.ReplaceAll(evil, `"`, `\"`)+`m"`), "requests" + query(`project:\"><script>`)} {
 			a := b.get(t, b.in(accounts.Live, page)).is(t, 200)
 			a.hides(t, "<script>alert", "<img src=x", `"><script>`, "<b>", "\u202e")
-			if page != "requests?project="+url.QueryEscape(`"><script>`) {
+			if !strings.Contains(page, "project") {
 				a.shows(t, "&lt;script&gt;alert(1)")
 			}
 		}

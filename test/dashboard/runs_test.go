@@ -101,8 +101,8 @@ func TestApprovedCallRunsWithShownArguments(t *testing.T) {
 		o.get(t, o.in(accounts.Test, "runs")).shows(t, "No test runs yet")
 		id := o.begin(t, `tool:pay{"to":"`+"\u202e"+`moc.live","sum":"<script>alert(1)</script>"};text:Done.`, "awaiting_approval")
 		o.get(t, o.in(accounts.Test, "runs")).shows(t, id, "awaiting approval", `<span class="badge warn">1</span>`, "1 of 20")
-		o.get(t, o.in(accounts.Test, "runs?status=awaiting_approval")).shows(t, id)
-		o.get(t, o.in(accounts.Test, "runs?status=completed")).shows(t, "No runs match this filter").hides(t, id)
+		o.get(t, o.in(accounts.Test, "runs"+query("status:awaiting_approval"))).shows(t, id)
+		o.get(t, o.in(accounts.Test, "runs"+query("status:completed"))).shows(t, "No runs match this search").hides(t, id)
 		page := o.get(t, o.in(accounts.Test, "runs/"+id)).shows(t, "Approve call of <code>pay</code>?", "Pay it.").harmless(t)
 		// Invisible characters of the arguments are shown.
 		arguments := html.UnescapeString(page.find(t, `<pre class="words" id="arguments-[^"]+">([^<]+)</pre>`))

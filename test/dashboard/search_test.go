@@ -51,16 +51,16 @@ func TestLongSearchesAreNotLive(t *testing.T) {
 		fill("agent_runs", ids.Run, map[string]any{"key_id": "key", "reader": "", "request_id": "req", "lane": "", "status": "completed", "model": "m", "orders": "{}", "specs": "[]",
 			"metadata": "{}", "max_steps": none, "steps_used": none, "revisions": none, "input_tokens": none, "output_tokens": none, "credits": none, "turn": none, "tries": none,
 			"worked_us": none, "messages": none, "logged": none})
-		for list, filter := range map[string]string{"events": "type=key.auto_revoked", "deliveries": "status=succeeded", "jobs/images": "status=failed", "jobs/batches": "status=expired", "runs": "status=failed"} {
+		for list, filter := range map[string]string{"events": "event:key.auto_revoked", "deliveries": "status:succeeded", "jobs/images": "status:failed", "jobs/batches": "status:expired", "runs": "status:failed"} {
 			const live = "<body data-live"
 			b.get(t, b.in(accounts.Test, list)).shows(t, live)
-			a := b.get(t, b.in(accounts.Test, list+"?"+filter)).is(t, 200).hides(t, live, "updates automatically")
+			a := b.get(t, b.in(accounts.Test, list+query(filter))).is(t, 200).hides(t, live, "updates automatically")
 			if !strings.Contains(a.body, "after=") {
 				t.Errorf("%s does not go on:\n%s", a.path, a.main())
 			}
 			// A search by index is live.
 			if list == "runs" {
-				b.get(t, b.in(accounts.Test, "runs?status=awaiting_approval")).shows(t, live)
+				b.get(t, b.in(accounts.Test, "runs"+query("status:awaiting_approval"))).shows(t, live)
 			}
 		}
 	})

@@ -167,10 +167,10 @@ func (b *browser) until(t *testing.T, path, text string) (a *response) {
 }
 
 // deliveries returns the IDs of the list once it has n, newest first.
-func (b *browser) deliveries(t *testing.T, query string, n int) (found []string) {
+func (b *browser) deliveries(t *testing.T, search string, n int) (found []string) {
 	t.Helper()
 	b.s.Eventually(t, func() bool {
-		found = rowsOf(b.get(t, b.in(accounts.Test, "deliveries"+query)).is(t, 200))
+		found = rowsOf(b.get(t, b.in(accounts.Test, "deliveries"+search)).is(t, 200))
 		return len(found) >= n
 	})
 	if len(found) != n {
@@ -178,6 +178,9 @@ func (b *browser) deliveries(t *testing.T, query string, n int) (found []string)
 	}
 	return found
 }
+
+// query returns a search as the query of a URL.
+func query(text string) string { return "?" + url.Values{"q": {text}}.Encode() }
 
 // rowsOf returns the IDs of a page's rows.
 func rowsOf(a *response) (found []string) {
@@ -280,7 +283,7 @@ func TestEndpointIsCreatedChangedAndDeletedByForms(t *testing.T) {
 		b.get(t, b.in(accounts.Test, "webhooks")).shows(t, "Endpoint deleted").hides(t, r.URL)
 		b.get(t, path).is(t, http.StatusNotFound)
 		b.get(t, b.in(accounts.Test, "deliveries")).shows(t, "deleted")
-		b.get(t, b.in(accounts.Test, "deliveries/"+b.deliveries(t, "?endpoint="+id, 2)[0])).shows(t, "deleted").hides(t, "Replay with a new ID")
+		b.get(t, b.in(accounts.Test, "deliveries/"+b.deliveries(t, query("endpoint:"+id), 2)[0])).shows(t, "deleted").hides(t, "Replay with a new ID")
 	})
 }
 
@@ -333,7 +336,7 @@ func TestFailedDeliveriesSinceATimeAreReplayed(t *testing.T) {
 		})
 		path, id := b.endpoint(t, r.URL)
 		b.publish(t, creditsLow, creditsLow, creditsLow)
-		all := b.deliveries(t, "?endpoint="+id, 3)
+		all := b.deliveries(t, query("endpoint:"+id), 3)
 		for _, one := range all {
 			b.until(t, b.in(accounts.Test, "deliveries/"+one), badge("good", "succeeded"))
 		}
@@ -356,7 +359,7 @@ func TestFailedDeliveriesSinceATimeAreReplayed(t *testing.T) {
 
 		// Events from before the endpoint was created are missed.
 		start(url.Values{"since": {since}, "status": {"missed"}, "types": {"billing.credits.low"}}).shows(t, "missed events")
-		b.deliveries(t, "?endpoint="+id, 4)
+		b.deliveries(t, query("endpoint:"+id), 4)
 		b.s.Eventually(t, func() bool { return r.came("") == 6 })
 		start(url.Values{"since": {since}, "status": {"all"}, "types": {"key.auto_revoked"}}).shows(t, "0 of 0")
 
@@ -392,7 +395,7 @@ func TestTunnelsAreListedSeparately(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.publish(t, creditsLow)
-		held := b.in(accounts.Test, "deliveries/"+b.deliveries(t, "?endpoint="+tunnel.ID, 1)[0])
+		held := b.in(accounts.Test, "deliveries/"+b.deliveries(t, query("endpoint:"+tunnel.ID), 1)[0])
 		listen := "turnpike listen --resume " + tunnel.ID + " --forward-to"
 		b.get(t, held).shows(t, badge("quiet", "disconnected"), "is connected again", listen).hides(t, badge("warn", "paused"), "Replay with")
 		b.get(t, b.in(accounts.Test, "deliveries")).shows(t, `<span class="quiet">disconnected</span>`)

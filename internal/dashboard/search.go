@@ -1,0 +1,485 @@
+package dashboard
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"turnpike/internal/accounts"
+	"turnpike/internal/db"
+	"turnpike/internal/ids"
+	"turnpike/internal/keyring"
+	"turnpike/internal/logsearch"
+	"turnpike/internal/visibility"
+)
+
+// searchable is what a list can be searched by.
+type searchable struct {
+	logsearch.Language
+	Example string            // shown in the empty box
+	Old     map[string]string // fields by the names that links used before
+}
+
+// searchBox is the search of a list, for the template part "search".
+type searchBox struct {
+	*logsearch.Query
+	Text    string
+	Example string
+	Hints   []string // why a value matches nothing
+	Pickers []picker
+	Period  *logsearch.Period
+	Ranges  []searchRange
+	Path    string // of the list
+	Chart   *timeline
+
+	Fields []logsearch.Field
+	Lasts  []struct{ Value, Label string }
+	id     string
+	old    map[string]string
+}
+
+// picker offers the known values of a field.
+type picker struct {
+	logsearch.Field
+	Value   string
+	Options []pickerOption
+}
+
+type pickerOption struct{ Value, Label string }
+
+type searchRange struct {
+	Label, Title, URL string
+	Current           bool
+}
+
+// shortRanges are the labels of logsearch.Lasts.
+var shortRanges = map[string]string{"15m": "15 min", "1h": "1 h", "24h": "24 h", "7d": "7 d", "30d": "30 d"}
+
+// search reads the search of a list from the query. It returns nil if it has redirected:
+// to a record whose ID is in the search, or to the search that other parameters describe.
+// Those come from the pickers and from older links.
+func (req *request) search(l searchable) (*searchBox, error) {
+	box := &searchBox{Example: l.Example, Period: &logsearch.Period{}, Path: req.R.URL.Path, Lasts: logsearch.Lasts, old: l.Old}
+	word := l.Word
+	l.Word = func(text string) string {
+		if idTable(text) != "" {
+			return "id"
+		}
+		if word == nil {
+			return ""
+		}
+		return word(text)
+	}
+	l.Fields = slices.Concat(l.Fields, box.Period.Fields(req.now()), []logsearch.Field{{Name: "id", Help: "req_…", Set: logsearch.Text(&box.id)}})
+	box.Fields = l.Fields
+	// Parsing sets the filters, so the search with the other parameters is built from a
+	// language that sets nothing.
+	text := req.query("q")
+	if terms := req.searchParams(box, text); len(terms) > 0 {
+		text = inert(l.Language).Parse(text).With(terms...)
+		if req.R.Method == http.MethodGet {
+			_, err := req.redirect(box.url(text), flash{})
+			return nil, err
+		}
+	}
+	box.Query = l.Parse(text)
+	box.Text = box.Query.String()
+	if box.id != "" {
+		to, err := req.locate(box.id)
+		if err != nil {
+			return nil, err
+		}
+		if to != "" {
+			_, err := req.redirect(to, flash{})
+			return nil, err
+		}
+		box.Hints = append(box.Hints, "This workspace has no record with the ID "+box.id+". It may have been deleted.")
+	}
+	box.setPickers()
+	return box, nil
+}
+
+// inert returns the language without its effects.
+func inert(l logsearch.Language) *logsearch.Language {
+	out := &logsearch.Language{Compared: l.Compared, Word: l.Word}
+	for _, f := range l.Fields {
+		out.Fields = append(out.Fields, logsearch.Field{Name: f.Name, Set: func(logsearch.Op, string) error { return nil }})
+	}
+	return out
+}
+
+// searchParams returns the terms of other parameters than q. A picker without a value
+// removes its field.
+func (req *request) searchParams(box *searchBox, text string) []logsearch.Term {
+	given := req.R.URL.Query()
+	var terms []logsearch.Term
+	add := func(param, field string) {
+		if !given.Has(param) {
+			return
+		}
+		value := req.query(param)
+		switch {
+		case param == "charged" && value != "":
+			value = charged
+		case param == "end" && len(value) == len(time.DateOnly):
+			value += "T00:00" // that day wasn't included
+		}
+		terms = append(terms, logsearch.Of(field, value))
+	}
+	for _, f := range box.Fields {
+		add(f.Name, f.Name)
+	}
+	for param, field := range box.old {
+		add(param, field)
+	}
+	// The time that was changed replaces the other one.
+	last := slices.IndexFunc(terms, func(t logsearch.Term) bool { return t.Field == "last" && t.Value != "" })
+	if last >= 0 {
+		changed := !strings.Contains(" "+text+" ", " "+terms[last].String()+" ")
+		for i, t := range terms {
+			if isTime := t.Field == "from" || t.Field == "until"; isTime && changed {
+				terms[i].Value = ""
+			} else if isTime && t.Value != "" {
+				terms[last].Value = ""
+			}
+		}
+	}
+	return terms
+}
+
+// url returns the list with another search.
+func (box *searchBox) url(text string) string {
+	if text == "" {
+		return box.Path
+	}
+	return box.Path + "?" + url.Values{"q": {text}}.Encode()
+}
+
+// With returns the URL of the list with a field of the search replaced.
+func (box *searchBox) With(field, value string) string {
+	return box.url(box.Query.With(logsearch.Of(field, value)))
+}
+
+// Filtered reports whether the list is searched at all.
+func (box *searchBox) Filtered() bool { return box.Text != "" }
+
+// Unmatched reports whether a value is known to match nothing.
+func (box *searchBox) Unmatched() bool { return len(box.Hints) > 0 }
+
+// Export returns the search as the query of a link.
+func (box *searchBox) Export() string {
+	if box.Text == "" {
+		return ""
+	}
+	return "?" + url.Values{"q": {box.Text}}.Encode()
+}
+
+// Wrong returns how many terms are left out of the search.
+func (box *searchBox) Wrong() int { return len(box.Mistakes) }
+
+// FromInput and UntilInput are the values of the fields for a custom range.
+func (box *searchBox) FromInput() string  { return inputTime(box.Period.From) }
+func (box *searchBox) UntilInput() string { return inputTime(box.Period.Until) }
+
+func inputTime(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(timeLayout)
+}
+
+func (box *searchBox) setPickers() {
+	for _, f := range box.Fields {
+		if f.Label == "" {
+			continue
+		}
+		p := picker{Field: f, Value: box.Value(f.Name)}
+		for _, v := range f.Values {
+			p.Options = append(p.Options, pickerOption{Value: v, Label: strings.ReplaceAll(v, "_", " ")})
+		}
+		if f.Only && p.Value != "" && !slices.Contains(f.Values, p.Value) {
+			p.Options = append(p.Options, pickerOption{p.Value, p.Value})
+		}
+		box.Pickers = append(box.Pickers, p)
+	}
+	noTimes := []logsearch.Term{{Field: "from"}, {Field: "until"}}
+	for _, l := range logsearch.Lasts {
+		r := searchRange{Label: shortRanges[l.Value], Title: l.Label, URL: box.url(box.Query.With(append(noTimes, logsearch.Of("last", l.Value))...)), Current: box.Value("last") == l.Value}
+		if r.Current {
+			r.URL = box.url(box.Query.With(logsearch.Term{Field: "last"}))
+		}
+		box.Ranges = append(box.Ranges, r)
+	}
+}
+
+// searchKey finds the keys that a search names by ID, name or hint. It notes a value that
+// names none.
+func (req *request) searchKey(box *searchBox, value string) (keyIDs []string, hint string, err error) {
+	switch {
+	case value == "":
+		return nil, "", nil
+	case ids.Valid(ids.Key, value):
+		return []string{value}, "", nil
+	case strings.Contains(value, "…"):
+		return nil, value, nil
+	case keyring.Mask(value) != value:
+		box.Hints = append(box.Hints, "This is the secret of a key. Search by the key's name or ID instead.")
+		return nil, "", nil
+	}
+	keyIDs, err = keysNamed(req.Context(), req.s.DB, req.workspace.In(req.env), value)
+	if err == nil && len(keyIDs) == 0 {
+		box.Hints = append(box.Hints, "No "+string(req.env)+" key is named "+value+".")
+	}
+	return keyIDs, "", err
+}
+
+// keyChoices returns the names of the newest keys. A name that several have is one choice.
+func (req *request) keyChoices() ([]string, error) {
+	list, _, err := req.s.Keys.List(req.Context(), req.s.DB, req.principal.Visibility(), db.Page{Limit: maxChoices})
+	var names []string
+	for _, k := range list {
+		if k.Name != "" && !slices.Contains(names, k.Name) {
+			names = append(names, k.Name)
+		}
+	}
+	return names, err
+}
+
+func (req *request) projectChoices() ([]string, error) {
+	list, _, err := accounts.ListProjects(req.Context(), req.s.DB, req.workspace.In(req.env), db.Page{Limit: maxChoices})
+	out := make([]string, len(list))
+	for i, p := range list {
+		out[i] = p.ID
+	}
+	return out, err
+}
+
+// workFields says how a list of jobs or runs is searched.
+type workFields struct {
+	example string
+	model   bool // its records have a model
+	search  *visibility.WorkSearch
+}
+
+// searchWork reads the search of a list of jobs or runs. The box is nil if the browser was
+// redirected.
+func (req *request) searchWork(w workFields, status logsearch.Field) (*searchBox, error) {
+	keys, err := req.keyChoices()
+	if err != nil {
+		return nil, err
+	}
+	projects, err := req.projectChoices()
+	if err != nil {
+		return nil, err
+	}
+	var key string
+	l := searchable{Example: w.example}
+	l.Fields = []logsearch.Field{status}
+	if w.model {
+		l.Fields = append(l.Fields, logsearch.Field{Name: "model", Label: "Model", Help: "gpt*", Set: logsearch.Text(&w.search.Model)})
+	}
+	l.Fields = append(l.Fields,
+		logsearch.Field{Name: "key", Label: "Key", Help: "the name or ID of a key", Values: keys, Set: logsearch.Text(&key)},
+		logsearch.Field{Name: "project", Label: "Project", Help: "the ID of a project", Values: projects, Set: logsearch.Text(&w.search.Project)})
+	l.Word = func(word string) string {
+		if slices.Contains(status.Values, word) {
+			return status.Name
+		}
+		return ""
+	}
+	box, err := req.search(l)
+	if err != nil || box == nil {
+		return nil, err
+	}
+	var hint string
+	if w.search.KeyIDs, hint, err = req.searchKey(box, key); err != nil {
+		return nil, err
+	}
+	if hint != "" {
+		box.Hints = append(box.Hints, "Search by the key's name or ID instead of "+hint+".")
+	}
+	w.search.Since, w.search.Until = box.Period.Bounds(req.now())
+	return box, nil
+}
+
+// idTables are the records that have a page, by the prefix of their IDs.
+var idTables = []struct{ prefix, table, path string }{
+	{ids.Request, "requests", "requests/"}, {ids.Delivery, "deliveries", "deliveries/"}, {ids.Event, "events", "events/"}, {ids.Run, "agent_runs", "runs/"},
+	{ids.ImageBatch, "media_jobs", "jobs/images/"}, {ids.Video, "media_jobs", "jobs/videos/"}, {ids.Voice, "media_jobs", "jobs/voice/"},
+	{ids.Transcript, "media_jobs", "jobs/transcriptions/"}, {ids.Batch, "batches", "jobs/batches/"}, {ids.MessageBatch, "batches", "jobs/message-batches/"},
+	{ids.Key, "keys", "keys/"}, {ids.EndUser, "end_users", "users/"}, {ids.Endpoint, "endpoints", "webhooks/"},
+}
+
+// idTable returns the table of an ID, or an empty string for other text.
+func idTable(text string) string {
+	for _, t := range idTables {
+		if ids.Valid(t.prefix, text) {
+			return t.table
+		}
+	}
+	return ""
+}
+
+// locate returns the page of a record of the workspace in either environment, because an
+// ID in a log doesn't tell which one it belongs to. It returns an empty string if there is
+// none.
+func (req *request) locate(id string) (string, error) {
+	for _, t := range idTables {
+		if !ids.Valid(t.prefix, id) {
+			continue
+		}
+		env, err := db.Value[string](req.s.DB.QueryRow(req.Context(), "SELECT environment FROM "+t.table+" WHERE id = $1 AND workspace_id = $2", id, req.workspace.ID))
+		if err != nil {
+			return "", db.IgnoreNotFound(err)
+		}
+		return "/dashboard/w/" + req.workspace.In(accounts.Environment(env)).Path() + "/" + t.path + id, nil
+	}
+	return "", nil
+}
+
+// timeline is a histogram over the range of a search.
+type timeline struct {
+	Title  string // the range
+	Noun   string // what is counted
+	Rows   int64
+	Failed int64
+	Bars   []timelineBar
+	Start  time.Time
+	End    time.Time
+	Since  time.Time // older rows aren't counted; zero if all are
+	Gap    float64   // width of the part that isn't counted
+}
+
+// timelineBar is a step. The failed part is drawn at the bottom.
+type timelineBar struct {
+	X, W, Y, H, FailedY, FailedH float64
+	Tip, URL                     string
+}
+
+// timelineSteps are the widths of bars. Those from a minute up can be read from rollups.
+var timelineSteps = []time.Duration{10 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 6 * time.Hour, 24 * time.Hour,
+	7 * 24 * time.Hour, 30 * 24 * time.Hour}
+
+const (
+	maxTimelineBars = 64
+	defaultTimeline = 24 * time.Hour
+	// The size of the drawing, which is stretched to the page.
+	timelineWidth, timelineHeight = 1000, 100
+)
+
+// span returns the range of the histogram: that of the search, or the last day.
+func (box *searchBox) span(now time.Time) db.Timeline {
+	from, until := box.Period.Bounds(now)
+	if until.IsZero() || until.After(now) {
+		until = now
+	}
+	if from.IsZero() {
+		from = until.Add(-defaultTimeline)
+	}
+	if !from.Before(until) {
+		from = until.Add(-time.Minute)
+	}
+	for _, step := range timelineSteps {
+		t := db.Timeline{Start: from.UTC().Truncate(step), Step: step}
+		t.Steps = int((until.Sub(t.Start) + step - 1) / step)
+		if t.Steps <= maxTimelineBars {
+			return t
+		}
+	}
+	longest := timelineSteps[len(timelineSteps)-1]
+	return db.Timeline{Start: until.Add(-maxTimelineBars * longest).UTC().Truncate(longest), Step: longest, Steps: maxTimelineBars + 1}
+}
+
+// rangeTitle names the range of the histogram.
+func (box *searchBox) rangeTitle() string {
+	p := box.Period
+	i := slices.IndexFunc(logsearch.Lasts, func(l struct{ Value, Label string }) bool { return l.Value == box.Value("last") })
+	switch {
+	case i >= 0:
+		return strings.ToLower(logsearch.Lasts[i].Label)
+	case p.Last > 0:
+		return "last " + countdown(p.Last)
+	case p.From.IsZero() && p.Until.IsZero():
+		return "last 24 hours"
+	}
+	return ""
+}
+
+// draw draws the histogram. A list without rows has none.
+func (box *searchBox) draw(t db.Timeline, counts *db.TimelineCounts, noun string) {
+	c := &timeline{Title: box.rangeTitle(), Noun: noun, Start: t.Start, End: t.End(), Since: counts.Since}
+	most := int64(1)
+	for _, s := range counts.Steps {
+		c.Rows, c.Failed, most = c.Rows+s.Rows, c.Failed+s.Failed, max(most, s.Rows)
+	}
+	if c.Rows == 0 {
+		return
+	}
+	slot := timelineWidth / float64(len(counts.Steps))
+	for i, s := range counts.Steps {
+		from := t.Start.Add(time.Duration(i) * t.Step)
+		if s.Rows == 0 {
+			continue
+		}
+		// A single row must be visible.
+		height := max(4, timelineHeight*float64(s.Rows)/float64(most))
+		failed := height * float64(s.Failed) / float64(s.Rows)
+		if s.Failed > 0 {
+			failed = max(3, failed)
+		}
+		b := timelineBar{X: round(slot * float64(i)), W: round(slot * 0.84), Y: round(timelineHeight - height), H: round(height - failed), FailedY: round(timelineHeight - failed), FailedH: round(failed)}
+		b.Tip = barTime(from, t.Step) + ": " + showCount(s.Rows) + " " + noun
+		if s.Failed > 0 {
+			b.Tip += ", " + showCount(s.Failed) + " failed"
+		}
+		b.URL = box.url(box.Query.With(logsearch.Term{Field: "last"}, logsearch.Of("from", stepTime(from)), logsearch.Of("until", stepTime(from.Add(t.Step)))))
+		c.Bars = append(c.Bars, b)
+	}
+	if counts.Since.After(t.Start) {
+		c.Gap = round(timelineWidth * float64(counts.Since.Sub(t.Start)) / float64(t.End().Sub(t.Start)))
+	}
+	box.Chart = c
+}
+
+// barTime shows the time of a bar.
+func barTime(from time.Time, step time.Duration) string {
+	if step >= 24*time.Hour {
+		return from.Format("2 Jan 2006")
+	}
+	return from.Format("2 Jan 15:04") + " UTC"
+}
+
+// stepTime writes the start or end of a bar for the search.
+func stepTime(t time.Time) string {
+	if t.Second() != 0 {
+		return t.Format("2006-01-02T15:04:05")
+	}
+	return t.Format(timeLayout)
+}
+
+// within limits a filter's times to those of the histogram.
+func within(t db.Timeline, until time.Time) (from, to time.Time) {
+	to = t.End()
+	if !until.IsZero() && until.Before(to) {
+		to = until
+	}
+	return t.Start, to
+}
+
+// matches reports whether a text matches a pattern with *, as db.Conditions does.
+func matches(pattern, text string) bool {
+	if !strings.Contains(pattern, "*") {
+		return pattern == text
+	}
+	parts := strings.Split(strings.ToLower(pattern), "*")
+	rest, found := strings.CutPrefix(strings.ToLower(text), parts[0])
+	last := len(parts) - 1
+	for _, part := range parts[1:last] {
+		if found {
+			_, rest, found = strings.Cut(rest, part)
+		}
+	}
+	return found && strings.HasSuffix(rest, parts[last])
+}
