@@ -13,7 +13,6 @@ import (
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
-	"turnpike/internal/catalog"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/federation"
@@ -23,14 +22,15 @@ import (
 )
 
 type federationRuleObject struct {
-	ID             string               `json:"id"`
-	Object         string               `json:"object"`
-	Name           string               `json:"name"`
-	Issuer         string               `json:"issuer"`
-	Audience       string               `json:"audience"`
-	Subject        string               `json:"subject"`
-	KeyID          string               `json:"key_id"`
-	Scopes         []string             `json:"scopes"`
+	ID       string   `json:"id"`
+	Object   string   `json:"object"`
+	Name     string   `json:"name"`
+	Issuer   string   `json:"issuer"`
+	Audience string   `json:"audience"`
+	Subject  string   `json:"subject"`
+	KeyID    string   `json:"key_id"`
+	Scopes   []string `json:"scopes"`
+	allowedLists
 	Grants         []federation.Grant   `json:"grants"`
 	ExpiresIn      int64                `json:"expires_in"`
 	MetadataClaims []string             `json:"metadata_claims"`
@@ -43,17 +43,18 @@ type federationRuleObject struct {
 
 func newFederationRuleObject(r *federation.Rule) *federationRuleObject {
 	return &federationRuleObject{ID: r.ID, Object: "federation_rule", Name: r.Name, Issuer: r.Issuer, Audience: r.Audience, Subject: r.Subject, KeyID: r.KeyID,
-		Scopes: append([]string{}, r.Scopes...), Grants: append([]federation.Grant{}, r.Grants...), ExpiresIn: r.ExpiresIn, MetadataClaims: append([]string{}, r.MetadataClaims...),
+		Scopes: append([]string{}, r.Scopes...), allowedLists: newAllowedLists(r.Allowed), Grants: append([]federation.Grant{}, r.Grants...), ExpiresIn: r.ExpiresIn, MetadataClaims: append([]string{}, r.MetadataClaims...),
 		Project: orNil(r.Project), Environment: r.Environment, CreatedAt: r.CreatedAt.Unix(), CreatedBy: r.CreatedBy, LastUsedAt: unix(r.LastUsedAt)}
 }
 
 type createFederationRuleRequest struct {
-	Name           string             `json:"name"`
-	Issuer         string             `json:"issuer"`
-	Audience       string             `json:"audience"`
-	Subject        string             `json:"subject"`
-	KeyID          string             `json:"key_id"`
-	Scopes         []string           `json:"scopes"`
+	Name     string   `json:"name"`
+	Issuer   string   `json:"issuer"`
+	Audience string   `json:"audience"`
+	Subject  string   `json:"subject"`
+	KeyID    string   `json:"key_id"`
+	Scopes   []string `json:"scopes"`
+	allowedLists
 	Grants         []federation.Grant `json:"grants"`
 	ExpiresIn      *int64             `json:"expires_in"`
 	MetadataClaims []string           `json:"metadata_claims"`
@@ -62,20 +63,14 @@ type createFederationRuleRequest struct {
 func createFederationRule(ctx context.Context, c *Call, tx *db.Tx, in createFederationRuleRequest) (any, error) {
 	r := &federation.Rule{Tenant: c.Principal.Tenant, Name: in.Name, Issuer: in.Issuer, Audience: in.Audience, Subject: in.Subject, KeyID: in.KeyID,
 		Scopes: in.Scopes, Grants: in.Grants, MetadataClaims: in.MetadataClaims}
-	if err := cmp.Or(setExpiresIn(r, in.ExpiresIn), c.checkGrantedModels(in.Grants)); err != nil {
+	var err error
+	if r.Allowed, err = c.readAllowed(in.allowedLists); err != nil {
+		return nil, err
+	}
+	if err := cmp.Or(setExpiresIn(r, in.ExpiresIn), federation.CheckGranted(in.Grants, c.s.Gateway.CheckAllowed)); err != nil {
 		return nil, err
 	}
 	return show(r, c.s.Federation.Create(ctx, tx, c.Caller(), r), newFederationRuleObject)
-}
-
-// checkGrantedModels checks that the models in grants exist.
-func (c *Call) checkGrantedModels(grants []federation.Grant) error {
-	for _, g := range grants {
-		if err := c.s.Gateway.CheckAllowed(catalog.Allowed{Models: g.AllowedModels}); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // setExpiresIn sets the lifetime of a rule's tokens; nil means the default.
@@ -110,12 +105,13 @@ func getFederationRule(ctx context.Context, c *Call) (any, error) {
 }
 
 type updateFederationRuleRequest struct {
-	Name           jsonbody.Optional[string]             `json:"name"`
-	Issuer         jsonbody.Optional[string]             `json:"issuer"`
-	Audience       jsonbody.Optional[string]             `json:"audience"`
-	Subject        jsonbody.Optional[string]             `json:"subject"`
-	KeyID          jsonbody.Optional[string]             `json:"key_id"`
-	Scopes         jsonbody.Optional[[]string]           `json:"scopes"`
+	Name     jsonbody.Optional[string]   `json:"name"`
+	Issuer   jsonbody.Optional[string]   `json:"issuer"`
+	Audience jsonbody.Optional[string]   `json:"audience"`
+	Subject  jsonbody.Optional[string]   `json:"subject"`
+	KeyID    jsonbody.Optional[string]   `json:"key_id"`
+	Scopes   jsonbody.Optional[[]string] `json:"scopes"`
+	allowedChanges
 	Grants         jsonbody.Optional[[]federation.Grant] `json:"grants"`
 	ExpiresIn      jsonbody.Optional[int64]              `json:"expires_in"`
 	MetadataClaims jsonbody.Optional[[]string]           `json:"metadata_claims"`
@@ -133,7 +129,7 @@ func updateFederationRule(ctx context.Context, c *Call, tx *db.Tx, in updateFede
 	set(&r.KeyID, in.KeyID)
 	set(&r.Scopes, in.Scopes)
 	set(&r.Grants, in.Grants)
-	if err := c.checkGrantedModels(in.Grants.Value); err != nil {
+	if err := cmp.Or(c.changeAllowed(&r.Allowed, in.allowedChanges), federation.CheckGranted(in.Grants.Value, c.s.Gateway.CheckAllowed)); err != nil {
 		return nil, err
 	}
 	set(&r.MetadataClaims, in.MetadataClaims)

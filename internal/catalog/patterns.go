@@ -83,6 +83,21 @@ type Allowed struct {
 // IsUnlimited reports whether everything is allowed.
 func (a Allowed) IsUnlimited() bool { return a.Models == nil && a.Providers == nil }
 
+// Join returns the lists with the entries of both. A nil list adds nothing.
+func (a Allowed) Join(b Allowed) Allowed {
+	return Allowed{joinLists(a.Models, b.Models), joinLists(a.Providers, b.Providers)}
+}
+
+func joinLists[S ~[]string](a, b S) S {
+	joined := slices.Clip(a)
+	for _, entry := range b {
+		if !slices.Contains(joined, entry) {
+			joined = append(joined, entry)
+		}
+	}
+	return joined
+}
+
 // Fields of the API that have the two lists.
 const (
 	AllowedModelsField    = "allowed_models"

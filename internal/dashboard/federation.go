@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -8,7 +9,6 @@ import (
 	"strings"
 
 	"turnpike/internal/access"
-	"turnpike/internal/catalog"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/federation"
@@ -48,13 +48,14 @@ type ruleForm struct {
 	Scopes string
 	Grants string // one per line
 	Claims string // of the metadata
+	allowedForm
 }
 
 // Seen returns the fingerprint of the rule.
 func (f ruleForm) Seen() string { return ruleFingerprint(f.Rule) }
 
 func ruleFingerprint(r *federation.Rule) string {
-	return fingerprint(r.Name, r.Issuer, r.Audience, r.Subject, r.KeyID, strings.Join(r.Scopes, " "), showGrants(r.Grants), r.ExpiresIn, strings.Join(r.MetadataClaims, " "))
+	return fingerprint(r.Name, r.Issuer, r.Audience, r.Subject, r.KeyID, strings.Join(r.Scopes, " "), newAllowedForm(r.Allowed), showGrants(r.Grants), r.ExpiresIn, strings.Join(r.MetadataClaims, " "))
 }
 
 // keysToChoose is how many keys the form suggests.
@@ -62,7 +63,7 @@ const keysToChoose = 200
 
 func (req *request) newRuleForm(r *federation.Rule) (ruleForm, error) {
 	keys, _, err := req.s.Keys.Search(req.Context(), req.s.DB, req.principal.Visibility(), access.KeyFilter{State: "active", Sort: access.SortByName}, db.Page{Limit: keysToChoose})
-	return ruleForm{r, keys, strings.Join(r.Scopes, " "), showGrants(r.Grants), strings.Join(r.MetadataClaims, " ")}, err
+	return ruleForm{r, keys, strings.Join(r.Scopes, " "), showGrants(r.Grants), strings.Join(r.MetadataClaims, " "), newAllowedForm(r.Allowed)}, err
 }
 
 func newRulePage(req *request) (*view, error) {
@@ -83,18 +84,16 @@ func (req *request) readRule(r *federation.Rule) (err error) {
 	if r.Grants, err = parseGrants(req.form("grants")); err != nil {
 		return err
 	}
-	for _, g := range r.Grants {
-		if err := req.s.Gateway.CheckAllowed(catalog.Allowed{Models: g.AllowedModels}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(req.readAllowed(&r.Allowed), federation.CheckGranted(r.Grants, req.s.Gateway.CheckAllowed))
 }
 
-// modelPrefix is before a model in the form of a grant. No scope begins with it.
-const modelPrefix = "model:"
+// The prefixes of models and providers in the form of a grant. No scope begins with them.
+const (
+	modelPrefix    = "model:"
+	providerPrefix = "provider:"
+)
 
-// showGrants returns grants as the form has them: claims, an arrow, and scopes, models or seconds.
+// showGrants returns grants as the form has them: claims, an arrow, and scopes, models, providers or seconds.
 func showGrants(list []federation.Grant) string {
 	lines := make([]string, len(list))
 	for i, g := range list {
@@ -103,8 +102,11 @@ func showGrants(list []federation.Grant) string {
 			claims = append(claims, name+"="+g.Claims[name])
 		}
 		gives := slices.Clone(g.Scopes)
-		for _, pattern := range g.AllowedModels {
+		for _, pattern := range g.Models {
 			gives = append(gives, modelPrefix+pattern)
+		}
+		for _, name := range g.Providers {
+			gives = append(gives, providerPrefix+name)
 		}
 		if g.ExpiresIn != nil {
 			gives = append(gives, fmt.Sprintf("%ds", *g.ExpiresIn))
@@ -135,13 +137,13 @@ func parseGrants(text string) ([]federation.Grant, error) {
 		for _, word := range words(gives) {
 			if seconds, err := strconv.ParseInt(strings.TrimSuffix(word, "s"), 10, 64); err == nil && strings.HasSuffix(word, "s") {
 				g.ExpiresIn = &seconds
-				continue
+			} else if pattern, isModel := strings.CutPrefix(word, modelPrefix); isModel {
+				g.Models = append(g.Models, pattern)
+			} else if name, isProvider := strings.CutPrefix(word, providerPrefix); isProvider {
+				g.Providers = append(g.Providers, name)
+			} else {
+				g.Scopes = append(g.Scopes, word)
 			}
-			if pattern, isModel := strings.CutPrefix(word, modelPrefix); isModel {
-				g.AllowedModels = append(g.AllowedModels, pattern)
-				continue
-			}
-			g.Scopes = append(g.Scopes, word)
 		}
 		list = append(list, g)
 	}
@@ -167,6 +169,7 @@ type ruleData struct {
 	Rule   ruleRow
 	Grants string
 	URL    string // of the token endpoint
+	allowedForm
 }
 
 func showRule(req *request, r *federation.Rule) (*view, error) {
@@ -174,7 +177,7 @@ func showRule(req *request, r *federation.Rule) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &view{template: "federation_rule", title: r.Name, data: ruleData{rows[0], showGrants(r.Grants), req.s.PublicURL + "/oauth/token"}}, nil
+	return &view{template: "federation_rule", title: r.Name, data: ruleData{rows[0], showGrants(r.Grants), req.s.PublicURL + "/oauth/token", newAllowedForm(r.Allowed)}}, nil
 }
 
 func editRulePage(req *request, r *federation.Rule) (*view, error) {

@@ -115,7 +115,7 @@ func (s *Service) Exchange(ctx context.Context, x Exchange) (*access.Token, stri
 	if err != nil {
 		return nil, "", err
 	}
-	t := &access.Token{Scopes: scopes, Metadata: metadata, Allowed: catalog.Allowed{Models: given.models}}
+	t := &access.Token{Scopes: scopes, Metadata: metadata, Allowed: given.allowed}
 	var value string
 	err = s.DB.Write(ctx, func(tx *db.Tx) error {
 		parent, err := access.PrincipalOf(ctx, tx, r.KeyID, nil, s.Now())
@@ -296,14 +296,14 @@ func (s *Service) discover(ctx context.Context, url string) (*oidc.Provider, err
 // granted is what a rule gives to a token.
 type granted struct {
 	scopes   []string
-	models   catalog.Patterns // nil for all of the key
+	allowed  catalog.Allowed
 	lifetime time.Duration
 }
 
 // grant returns what the rule gives to a token with these claims.
 func (r *Rule) grant(claims claimSet) granted {
 	scopes, seconds := slices.Clone(r.Scopes), r.ExpiresIn
-	var models catalog.Patterns
+	allowed := r.Allowed
 	for _, g := range r.Grants {
 		applies := true
 		for name, pattern := range g.Claims {
@@ -317,16 +317,12 @@ func (r *Rule) grant(claims claimSet) granted {
 				scopes = append(scopes, scope)
 			}
 		}
-		for _, pattern := range g.AllowedModels {
-			if !slices.Contains(models, pattern) {
-				models = append(models, pattern)
-			}
-		}
+		allowed = allowed.Join(g.Allowed)
 		if g.ExpiresIn != nil {
 			seconds = min(seconds, *g.ExpiresIn)
 		}
 	}
-	return granted{scopes, models, time.Duration(seconds) * time.Second}
+	return granted{scopes, allowed, time.Duration(seconds) * time.Second}
 }
 
 // metadata returns the scoped token's metadata. Tokens with the same metadata see each other's jobs and

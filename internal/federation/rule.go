@@ -41,7 +41,9 @@ type Rule struct {
 	KeyID    string // the parent of the scoped tokens
 	// Scopes are what each token may do. Grants add to them.
 	Scopes []string
-	Grants []Grant
+	// Allowed are models and providers that each token may use. Grants add to them.
+	Allowed catalog.Allowed
+	Grants  []Grant
 	// ExpiresIn is the lifetime of the scoped tokens in seconds.
 	ExpiresIn int64
 	// MetadataClaims are claims that the scoped token's metadata contains, and so the request log.
@@ -51,22 +53,22 @@ type Rule struct {
 	LastUsedAt     *time.Time
 }
 
-// Grant adds scopes to tokens with some claims, limits their models or shortens their lifetime.
+// Grant adds scopes to tokens with some claims, limits their models and providers or shortens their lifetime.
 type Grant struct {
 	// Claims must all match. A * in a value stands for anything.
 	Claims map[string]string `json:"claims"`
 	Scopes []string          `json:"scopes"`
-	// AllowedModels are models that the token may use. It may use those of all grants that apply, or all models
-	// of the key if none of these grants has a list.
-	AllowedModels catalog.Patterns `json:"allowed_models,omitzero"`
-	ExpiresIn     *int64           `json:"expires_in"`
+	// A token may use what the lists of the rule and of all grants that apply have together, or everything that
+	// the key may use if there is no list.
+	catalog.Allowed
+	ExpiresIn *int64 `json:"expires_in"`
 }
 
-const ruleColumns = "id, workspace_id, environment, project, name, issuer, audience, subject, key_id, scopes, grants, expires_in, metadata_claims, created_at, created_by, last_used_at"
+const ruleColumns = "id, workspace_id, environment, project, name, issuer, audience, subject, key_id, scopes, grants, expires_in, metadata_claims, created_at, created_by, last_used_at, allowed_models, allowed_providers"
 
 var scanRule = db.Scanner(func(r *Rule) []any {
 	return []any{&r.ID, &r.WorkspaceID, &r.Environment, &r.Project, &r.Name, &r.Issuer, &r.Audience, &r.Subject, &r.KeyID, &r.Scopes, &r.Grants, &r.ExpiresIn,
-		&r.MetadataClaims, &r.CreatedAt, &r.CreatedBy, &r.LastUsedAt}
+		&r.MetadataClaims, &r.CreatedAt, &r.CreatedBy, &r.LastUsedAt, &r.Allowed.Models, &r.Allowed.Providers}
 })
 
 // Create stores a new rule.
@@ -88,7 +90,7 @@ func (s *Service) Create(ctx context.Context, tx *db.Tx, by access.Caller, r *Ru
 	r.ID, r.CreatedAt, r.CreatedBy = ids.New(ids.FederationRule), s.Now(), by.Actor.Name
 	_, err = tx.Exec(ctx, db.Insert("federation_rules", ruleColumns),
 		r.ID, r.WorkspaceID, r.Environment, db.OrNull(r.Project), r.Name, r.Issuer, r.Audience, r.Subject, r.KeyID, db.JSON(r.Scopes), db.JSON(r.Grants), r.ExpiresIn,
-		db.JSON(r.MetadataClaims), r.CreatedAt.UnixMicro(), r.CreatedBy, nil)
+		db.JSON(r.MetadataClaims), r.CreatedAt.UnixMicro(), r.CreatedBy, nil, db.NullList(r.Allowed.Models), db.NullList(r.Allowed.Providers))
 	if err != nil {
 		return err
 	}
@@ -101,8 +103,8 @@ func (s *Service) Update(ctx context.Context, tx *db.Tx, by access.Caller, r *Ru
 		return err
 	}
 	if _, err := tx.Exec(ctx, `UPDATE federation_rules SET project = $2, name = $3, issuer = $4, audience = $5, subject = $6, key_id = $7, scopes = $8, grants = $9, expires_in = $10,
-		metadata_claims = $11 WHERE id = $1`, r.ID, db.OrNull(r.Project), r.Name, r.Issuer, r.Audience, r.Subject, r.KeyID, db.JSON(r.Scopes), db.JSON(r.Grants), r.ExpiresIn,
-		db.JSON(r.MetadataClaims)); err != nil {
+		metadata_claims = $11, allowed_models = $12, allowed_providers = $13 WHERE id = $1`, r.ID, db.OrNull(r.Project), r.Name, r.Issuer, r.Audience, r.Subject, r.KeyID, db.JSON(r.Scopes), db.JSON(r.Grants), r.ExpiresIn,
+		db.JSON(r.MetadataClaims), db.NullList(r.Allowed.Models), db.NullList(r.Allowed.Providers)); err != nil {
 		return err
 	}
 	return s.log(ctx, tx, by.Actor, r, "federation_rule.updated")
@@ -167,7 +169,40 @@ func (s *Service) check(ctx context.Context, tx *db.Tx, by access.Caller, r *Rul
 			return err
 		}
 	}
-	return cmp.Or(r.checkGrants(parent), r.checkMetadata())
+	return cmp.Or(r.checkGrants(parent), r.checkAllowed(parent), r.checkMetadata())
+}
+
+// checkAllowed checks the lists of the rule and its grants, which may all apply to a token.
+func (r *Rule) checkAllowed(parent *access.Principal) error {
+	if err := cmp.Or(r.Allowed.Check(), parent.CheckTokenModels(r.Allowed)); err != nil {
+		return err
+	}
+	all := r.Allowed
+	for _, g := range r.Grants {
+		if g.Models != nil && len(g.Models) == 0 || g.Providers != nil && len(g.Providers) == 0 {
+			return fault.Invalid("grants", "allowed_models and allowed_providers of a grant must have at least one entry. Omit them to add nothing.")
+		}
+		all = all.Join(g.Allowed)
+	}
+	return inGrants(cmp.Or(all.Check(), parent.CheckTokenModels(all)))
+}
+
+// CheckGranted checks that the models and providers in grants exist.
+func CheckGranted(grants []Grant, exist func(catalog.Allowed) error) error {
+	for _, g := range grants {
+		if err := exist(g.Allowed); err != nil {
+			return inGrants(err)
+		}
+	}
+	return nil
+}
+
+// inGrants makes an error about a list one about the grants.
+func inGrants(err error) error {
+	if f, ok := fault.As(err); ok {
+		f.Param = "grants"
+	}
+	return err
 }
 
 // checkIssuer requires a URL that the server may call. An issuer has no query, and its exact text is compared.
@@ -243,7 +278,6 @@ func (r *Rule) checkGrants(parent *access.Principal) error {
 	if len(r.Grants) > maxGrants {
 		return fault.Invalid("grants", "grants can have at most %d entries.", maxGrants)
 	}
-	var models catalog.Patterns // of all grants, which may apply together
 	for i := range r.Grants {
 		g := &r.Grants[i]
 		if len(g.Claims) == 0 || len(g.Claims) > maxClaims {
@@ -259,13 +293,9 @@ func (r *Rule) checkGrants(parent *access.Principal) error {
 				return err
 			}
 		}
-		if len(g.Scopes) == 0 && g.ExpiresIn == nil && g.AllowedModels == nil {
-			return fault.Invalid("grants", "Each grant must have scopes, allowed_models or expires_in. Otherwise it has no effect.")
+		if len(g.Scopes) == 0 && g.ExpiresIn == nil && g.IsUnlimited() {
+			return fault.Invalid("grants", "Each grant must have scopes, allowed_models, allowed_providers or expires_in. Otherwise it has no effect.")
 		}
-		if g.AllowedModels != nil && len(g.AllowedModels) == 0 {
-			return fault.Invalid("grants", "allowed_models of a grant must have at least one entry. Omit it to allow all models of the key.")
-		}
-		models = append(models, g.AllowedModels...)
 		if len(g.Scopes) > 0 {
 			var err error
 			if g.Scopes, err = access.CheckTokenScopes(parent, "grants", g.Scopes); err != nil {
@@ -273,10 +303,7 @@ func (r *Rule) checkGrants(parent *access.Principal) error {
 			}
 		}
 	}
-	if err := models.Check("grants"); err != nil || models == nil {
-		return err
-	}
-	return parent.CheckTokenModels(catalog.Allowed{Models: models})
+	return nil
 }
 
 func (r *Rule) checkMetadata() error {
