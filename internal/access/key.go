@@ -156,7 +156,8 @@ func (m *Keys) checkKeyLimit(ctx context.Context, tx *db.Tx, k *Key, now time.Ti
 		return err
 	}
 	n, err := db.Value[int64](tx.QueryRow(ctx, `SELECT (SELECT count(*) FROM keys WHERE workspace_id = $1 AND environment = $2 AND revoked_at IS NULL AND expires_at IS NULL)
-		+ (SELECT count(*) FROM keys WHERE workspace_id = $1 AND environment = $2 AND revoked_at IS NULL AND expires_at > $3)`,
+		+ (SELECT count(*) FROM keys WHERE workspace_id = $1 AND environment = $2 AND revoked_at IS NULL AND expires_at > $3)
+		- (SELECT count(*) FROM keys WHERE workspace_id = $1 AND environment = $2 AND revoked_at IS NULL AND member_id IS NOT NULL)`,
 		k.WorkspaceID, k.Environment, now.UnixMicro()))
 	if err != nil {
 		return fmt.Errorf("count keys: %w", err)
@@ -354,7 +355,7 @@ func scanKey(r db.Row) (*Key, error) {
 
 // Get returns a visible key.
 func (m *Keys) Get(ctx context.Context, q db.Querier, vis visibility.Filter, id string) (*Key, error) {
-	k, err := scanKey(q.QueryRow(ctx, keySelect+" WHERE k.id = $2 AND k.workspace_id = $3 AND k.environment = $4 AND ($5 = '' OR k.project = $5)",
+	k, err := scanKey(q.QueryRow(ctx, keySelect+" WHERE k.id = $2 AND k.workspace_id = $3 AND k.environment = $4 AND ($5 = '' OR k.project = $5) AND k.member_id IS NULL",
 		m.now().UnixMicro(), id, vis.WorkspaceID, vis.Environment, vis.Project))
 	return k, db.OrNoSuch(err, "key", id)
 }
@@ -362,7 +363,7 @@ func (m *Keys) Get(ctx context.Context, q db.Querier, vis visibility.Filter, id 
 // GetLocked returns a visible key and locks it until the transaction ends. It never locks or waits for
 // other keys.
 func (m *Keys) GetLocked(ctx context.Context, tx *db.Tx, vis visibility.Filter, id string) (*Key, error) {
-	return m.lock(ctx, tx, id, " AND workspace_id = $2 AND environment = $3 AND ($4 = '' OR project = $4)", vis.WorkspaceID, vis.Environment, vis.Project)
+	return m.lock(ctx, tx, id, " AND workspace_id = $2 AND environment = $3 AND ($4 = '' OR project = $4) AND member_id IS NULL", vis.WorkspaceID, vis.Environment, vis.Project)
 }
 
 // FindLocked is GetLocked in any workspace, for operators.
@@ -399,7 +400,7 @@ func (m *Keys) List(ctx context.Context, q db.Querier, vis visibility.Filter, pa
 
 // Search returns a page of the visible keys that match a filter.
 func (m *Keys) Search(ctx context.Context, q db.Querier, vis visibility.Filter, f KeyFilter, page db.Page) ([]*Key, bool, error) {
-	query := keySelect + " WHERE k.workspace_id = $2 AND k.environment = $3"
+	query := keySelect + " WHERE k.workspace_id = $2 AND k.environment = $3 AND k.member_id IS NULL"
 	args := []any{m.now().UnixMicro(), vis.WorkspaceID, vis.Environment, int64(page.Limit + 1)}
 	if condition := stateConditions[f.State]; condition != "" {
 		query += " AND " + condition

@@ -148,8 +148,9 @@ func Serves(path string) bool {
 }
 
 // policy allows only resources of this server, without inline scripts and styles.
-// Images may be data: URLs, for the QR code of an authenticator app.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; img-src 'self' data:; media-src 'self'; connect-src 'self'; " +
+// Images may be data: URLs, for the QR code of an authenticator app and the playground's
+// images, and its speech is a blob: URL.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; img-src 'self' data:; media-src 'self' blob:; connect-src 'self'; " +
 	"form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 
 // ServeHTTP serves a request.

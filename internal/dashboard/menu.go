@@ -26,6 +26,7 @@ var menu = []menuGroup{
 		{Name: "Home", Path: "", Icon: "house", Key: "h"},
 	}},
 	{"Build", []menuItem{
+		{Name: "Playground", Path: "playground", Icon: "square-terminal", Key: "y"},
 		{Name: "API keys", Path: "keys", Icon: "key-round", Key: "k", scope: access.KeysRead},
 		{Name: "Projects", Path: "projects", Icon: "folder", Key: "p", scope: access.ProjectsRead},
 		{Name: "Routes", Path: "routes", Icon: "route", Key: "o", scope: access.RoutesRead},

@@ -29,9 +29,10 @@ type view struct {
 	template string // the file's name, without .html
 	title    string
 	data     any
-	status   int  // 0 is 200
-	wide     bool // outside of a workspace: more than a small form
-	live     bool // its data-live parts are kept up to date
+	status   int    // 0 is 200
+	wide     bool   // outside of a workspace: more than a small form
+	live     bool   // its data-live parts are kept up to date
+	script   string // a module of staticAssets, for pages that need one of their own
 }
 
 // pages parses templates when they are first shown, which saves memory on servers
@@ -56,11 +57,12 @@ func (p *pages) get(name string) *template.Template {
 
 // shell is the templates' data: that of the page, and that of the layout.
 type shell struct {
-	req   *request
-	Title string
-	Data  any
-	Wide  bool
-	Live  bool
+	req    *request
+	Title  string
+	Data   any
+	Wide   bool
+	Live   bool
+	Script string
 
 	Person     *people.Person
 	Workspace  *accounts.Workspace
@@ -188,7 +190,7 @@ func (req *request) show(shown *view) {
 }
 
 func (req *request) render(shown *view) ([]byte, error) {
-	s := &shell{req: req, Title: shown.title, Data: shown.data, Wide: shown.wide, Live: shown.live, Workspace: req.workspace, Role: req.role, Env: req.env, Problem: req.problem,
+	s := &shell{req: req, Title: shown.title, Data: shown.data, Wide: shown.wide, Live: shown.live, Script: shown.script, Workspace: req.workspace, Role: req.role, Env: req.env, Problem: req.problem,
 		RequestID: req.ID, Now: req.now(), Notice: req.flash.Notice}
 	if req.session != nil {
 		s.Person = req.session.Person

@@ -44,6 +44,7 @@ type Route struct {
 	Manages  bool         // only owners and admins
 	Confirm  bool         // only after a recent proof of identity
 	Download bool         // a file, which may take long
+	Data     bool         // JSON for a script
 
 	id       web.PathID // the format of the {id} in the path
 	private  bool       // only over a connection that no one else can read
@@ -61,6 +62,7 @@ var pathIDs = map[string]web.PathID{
 	"deliveries":                  {Prefix: ids.Delivery, Kind: "delivery"},
 	"events":                      {Prefix: ids.Event, Kind: "event"},
 	"keys":                        {Prefix: ids.Key, Kind: "key"},
+	"playground/requests":         {Prefix: ids.Request, Kind: "request"},
 	"requests":                    {Prefix: ids.Request, Kind: "request"},
 	"runs":                        {Prefix: ids.Run, Kind: "agent run"},
 	"team/invitations":            {Prefix: people.InvitationID, Kind: "invitation"},
@@ -125,7 +127,7 @@ func Routes() []Route {
 		// Keys and projects.
 		{Path: "keys", Scope: access.KeysRead, page: keysPage},
 		{Path: "keys/new", Scope: access.KeysWrite, Confirm: true, page: newKeyPage, action: createKey},
-		{Path: "keys/{id}", Scope: access.KeysRead, page: keyPage},
+		{Path: "keys/{id}", Scope: access.KeysRead, page: showKeyOrPlayground(keyPage)},
 		{Path: "keys/{id}/edit", Scope: access.KeysWrite, Confirm: true, page: load((*request).keyToChange, editKeyPage), action: updateKey},
 		{Path: "keys/{id}/rotate", Scope: access.KeysWrite, Confirm: true, page: load((*request).keyToChange, rotateKeyPage), action: rotateKey},
 		{Path: "keys/{id}/end-grace", Scope: access.KeysWrite, action: endGrace, formPage: keyPage},
@@ -152,6 +154,12 @@ func Routes() []Route {
 		{Path: "users/{id}/block", Scope: access.UsersWrite, action: blockUser(true, "User blocked."), formPage: userPage},
 		{Path: "users/{id}/unblock", Scope: access.UsersWrite, action: blockUser(false, "User unblocked."), formPage: userPage},
 		{Path: "users/{id}/delete", Scope: access.UsersWrite, action: deleteUser, formPage: userPage},
+
+		// The playground. Its script calls the API with tokens from here.
+		{Path: "playground", page: playgroundPage},
+		{Path: "playground/token", Scope: access.ChatCompletionsCreate, Data: true, action: sendJSON(mintPlaygroundToken)},
+		{Path: "playground/models", Scope: access.ModelsRead, Data: true, page: sendJSON(playgroundModels)},
+		{Path: "playground/requests/{id}", Scope: access.AuditRead, Data: true, page: sendJSON(playgroundRequest)},
 
 		// Usage, requests, the admin log, billing.
 		{Path: "usage", Scope: access.UsageRead, page: usagePage},

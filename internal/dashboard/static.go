@@ -33,6 +33,8 @@ var staticAssets = func() map[string]staticAsset {
 		"icon.svg":    newAsset("icon.svg", "image/svg+xml", joined("static/icon.svg")),
 		"style.css":   newAsset("style.css", "text/css; charset=utf-8", style),
 		"app.js":      newAsset("app.js", "text/javascript; charset=utf-8", joined("static/scripts/*.js")),
+
+		"playground.js": newAsset("playground.js", "text/javascript; charset=utf-8", joined("static/playground/*.js")),
 	}
 }()
 

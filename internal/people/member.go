@@ -162,9 +162,13 @@ func requireAnotherOwner(ctx context.Context, tx *db.Tx, workspaceID string, los
 	return err
 }
 
-// revokeGrants ends a person's sessions and revokes the open invitations that they created.
+// revokeGrants ends a person's sessions, revokes the keys of their playground, and revokes the open
+// invitations that they created.
 func (p *People) revokeGrants(ctx context.Context, tx *db.Tx, workspaceID, userID string) error {
 	if _, err := deleteSessions(ctx, tx, userID, ""); err != nil {
+		return err
+	}
+	if err := access.RevokePlaygroundKeys(ctx, tx, workspaceID, userID, p.now()); err != nil {
 		return err
 	}
 	_, err := tx.Exec(ctx, `UPDATE invitations SET revoked_at = $3
