@@ -58,14 +58,15 @@ func (s *Service) charged(ctx context.Context, x execution, c *admittedCall, cal
 	record := s.Log.Open(audit.Entry{RequestID: c.RequestID, Tenant: r.Tenant, KeyID: server.principal.KeyID, KeyHint: server.principal.KeyHint, IP: r.Config.IP, Method: http.MethodPost,
 		Path: "/v1/agents/runs/" + r.ID, Project: r.Project, UserAgent: "Turnpike agent run", Model: tools.ListedName(server.Label, t.Remote), Provider: toolProvider, CreatedAt: start})
 	settle := func(err error, cost credits.Micro) {
-		status, errorCode := http.StatusOK, ""
-		if f, ok := fault.As(err); ok {
-			status, errorCode = fault.FamilyOf(f.Code).Status, string(f.Code)
-		} else if err != nil {
-			status, errorCode = http.StatusBadGateway, string(fault.Upstream)
+		f, ok := fault.As(err)
+		if !ok && err != nil {
+			f = fault.New(fault.Upstream, "The tool failed.")
 		}
 		record.Settle(func(e *audit.Entry) {
-			e.Status, e.ErrorCode, e.Latency = status, errorCode, s.Now().Sub(start)
+			if e.Status, e.Latency = http.StatusOK, s.Now().Sub(start); f != nil {
+				e.Status = fault.FamilyOf(f.Code).Status
+				e.Fail(f)
+			}
 			if r.Environment == accounts.Test {
 				e.SimulatedCredits = cost
 			} else {

@@ -12,6 +12,7 @@ import (
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/agents/tools"
+	"turnpike/internal/audit"
 	"turnpike/internal/catalog"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
@@ -86,10 +87,11 @@ type Caller struct {
 	Project   string
 	RequestID string
 	IP        string
+	Record    *audit.Record // of that request; may be nil
 }
 
 func (c Caller) owner() gateway.Owner {
-	return gateway.Owner{Principal: c.Principal, Project: c.Project}
+	return gateway.Owner{Principal: c.Principal, Project: c.Project, Record: c.Record}
 }
 
 // Draft is a validated run that is not stored yet.
@@ -196,7 +198,7 @@ func (s *Service) readOutput(ctx context.Context, from Caller, out *Output, into
 			if c.Model == "" {
 				return fault.Missing(param+".model", "model is required. Name the model that judges.")
 			}
-			if _, err := s.Gateway.Quote(ctx, from.owner(), []string{c.Model}, catalog.Chat, catalog.Units{}); err != nil {
+			if _, err := s.Gateway.Quote(ctx, gateway.Owner{Principal: from.Principal, Project: from.Project}, []string{c.Model}, catalog.Chat, catalog.Units{}); err != nil {
 				if f, ok := fault.As(err); ok && f.Param == "model" {
 					return fault.Param(f.Code, param+".model", "%s", f.Message)
 				}

@@ -92,14 +92,19 @@ func (s *Service) chat(ctx context.Context, r *Run, p *access.Principal, request
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		err = ctx.Err()
 	}
-	status, code := http.StatusOK, ""
+	status := http.StatusOK
+	var failed *fault.Error
 	if err != nil {
 		status = http.StatusBadGateway
 		if f, ok := fault.As(err); ok {
-			status, code = fault.FamilyOf(f.Code).Status, string(f.Code)
+			status, failed = fault.FamilyOf(f.Code).Status, f
 		}
 	}
-	record.Settle(func(e *audit.Entry) { e.Status, e.ErrorCode, e.Latency = status, code, s.Now().Sub(start) })
+	record.Settle(func(e *audit.Entry) {
+		if e.Status, e.Latency = status, s.Now().Sub(start); failed != nil {
+			e.Fail(failed)
+		}
+	})
 	if unlogged := record.Settled(recordTimeout); unlogged != nil {
 		s.trackUnlogged(requestID, record)
 		if err == nil {

@@ -30,6 +30,10 @@ type auditObject struct {
 	Path             string               `json:"path"`
 	Status           *int                 `json:"status"`
 	ErrorCode        *string              `json:"error_code"`
+	ErrorMessage     *string              `json:"error_message"`
+	ErrorParam       *string              `json:"error_param"`
+	RefusedBy        *refuserObject       `json:"refused_by"`
+	RequestedModel   *string              `json:"requested_model"`
 	Model            *string              `json:"model"`
 	Provider         *string              `json:"provider"`
 	Attempts         json.RawMessage      `json:"attempts"`
@@ -44,19 +48,35 @@ type auditObject struct {
 	PriceVersion     *string              `json:"price_version"`
 	UsageSource      *string              `json:"usage_source"`
 	LatencyMS        *float64             `json:"latency_ms"`
+	QueueMS          *float64             `json:"queue_ms"`
 	UpstreamMS       *float64             `json:"upstream_ms"`
+	FirstTokenMS     *float64             `json:"first_token_ms"`
 	UserAgent        string               `json:"user_agent"`
 	UserID           *string              `json:"user_id"`
 	CreatedAt        int64                `json:"created_at"`
 }
 
+// refuserObject is the budget or the rate limit that refused a request.
+type refuserObject struct {
+	Kind    string  `json:"kind"`
+	Level   string  `json:"level"`
+	ID      *string `json:"id"`
+	LimitID *string `json:"limit_id"`
+}
+
 func newAuditObject(e *audit.Entry) *auditObject {
-	return &auditObject{ID: e.RequestID, Object: "audit.entry", RequestID: e.RequestID, KeyID: e.KeyID, KeyHint: e.KeyHint,
+	failure := e.ReadFailure()
+	o := &auditObject{ID: e.RequestID, Object: "audit.entry", RequestID: e.RequestID, KeyID: e.KeyID, KeyHint: e.KeyHint,
 		ScopedTokenID: orNil(e.TokenID), TokenMetadata: orNull(e.TokenMetadata), IP: e.IP, Method: e.Method, Path: e.Path,
-		ErrorCode: orNil(e.ErrorCode), Model: orNil(e.Model), Provider: orNil(e.Provider), Attempts: orNull(e.Attempts),
+		ErrorCode: orNil(e.ErrorCode), ErrorMessage: orNil(failure.Message), ErrorParam: orNil(failure.Param), RequestedModel: orNil(e.AskedFor()), Model: orNil(e.Model), Provider: orNil(e.Provider), Attempts: orNull(e.Attempts),
 		Project: orNil(e.Project), Environment: e.Environment, InputTokens: e.InputTokens, OutputTokens: e.OutputTokens, CachedTokens: e.CachedTokens,
 		Credits: e.Credits, UnbilledCredits: e.UnbilledCredits, SimulatedCredits: e.SimulatedCredits, PriceVersion: orNil(e.PriceVersion), UsageSource: orNil(e.UsageSource),
-		Status: orNil(e.Status), LatencyMS: orNil(inMS(e.Latency)), UpstreamMS: orNil(inMS(e.Upstream)), UserAgent: e.UserAgent, UserID: orNil(e.EndUser), CreatedAt: e.CreatedAt.Unix()}
+		Status: orNil(e.Status), LatencyMS: orNil(inMS(e.Latency)), QueueMS: orNil(inMS(e.Queue)), UpstreamMS: orNil(inMS(e.Upstream)), FirstTokenMS: orNil(inMS(e.FirstToken)),
+		UserAgent: e.UserAgent, UserID: orNil(e.EndUser), CreatedAt: e.CreatedAt.Unix()}
+	if by := failure.RefusedBy; by != nil {
+		o.RefusedBy = &refuserObject{by.Kind, by.Level, orNil(by.ID), orNil(by.LimitID)}
+	}
+	return o
 }
 
 func orNull(raw json.RawMessage) json.RawMessage {

@@ -60,23 +60,28 @@ func (c *Call) entry() audit.Entry {
 	return e
 }
 
-// settle completes the log entry.
-func (c *Call) settle(status int, code string) {
-	c.Status, c.Code = status, code
+// settle completes the log entry. f is the error that the client gets, or nil.
+func (c *Call) settle(status int, f *fault.Error) {
+	c.Status, c.Code = status, ""
+	if f != nil {
+		c.Code = string(f.Code)
+	}
 	if c.record != nil {
-		c.record.Settle(c.settlement(status, code))
+		c.record.Settle(c.settlement(status, f))
 	}
 }
 
-func (c *Call) settlement(status int, code string) func(*audit.Entry) {
+func (c *Call) settlement(status int, f *fault.Error) func(*audit.Entry) {
 	return func(e *audit.Entry) {
-		e.Status, e.ErrorCode = status, code
+		if e.Status = status; f != nil {
+			e.Fail(f)
+		}
 		e.Latency = c.s.Now().Sub(c.Start)
 	}
 }
 
 func (c *Call) send(status int, contentType string, body []byte) {
-	c.settle(status, "")
+	c.settle(status, nil)
 	c.sendLogged(status, contentType, body)
 }
 
@@ -106,7 +111,7 @@ func (c *Call) failUnlogged(err error) {
 	c.Cause = err
 	f := web.StorageFault(err)
 	c.Status, c.Code = fault.FamilyOf(f.Code).Status, string(f.Code)
-	c.record.Refuse(c.settlement(c.Status, c.Code))
+	c.record.Refuse(c.settlement(c.Status, f))
 	c.write(c.Status, jsonType, c.render(f))
 }
 
@@ -165,7 +170,7 @@ func (c *Call) fail(err error) {
 	f := c.Fault(err)
 	status := fault.FamilyOf(f.Code).Status
 	c.dropThrottled(err)
-	c.settle(status, string(f.Code))
+	c.settle(status, f)
 	c.sendLogged(status, jsonType, c.render(f))
 }
 
@@ -173,7 +178,7 @@ func (c *Call) fail(err error) {
 // has started.
 func (c *Call) failPanicked(err error) {
 	if c.Started {
-		c.settle(http.StatusInternalServerError, string(fault.Internal))
+		c.settle(http.StatusInternalServerError, c.Fault(err))
 		return
 	}
 	c.fail(err)
@@ -191,6 +196,15 @@ type errorObject struct {
 	RequestID string     `json:"request_id"`
 	DocURL    string     `json:"doc_url"`
 	Details   any        `json:"details,omitzero"`
+}
+
+// fault returns the error that a stored response has.
+func (o errorObject) fault() *fault.Error {
+	f := &fault.Error{Code: o.Code, Message: o.Message}
+	if o.Param != nil {
+		f.Param = *o.Param
+	}
+	return f
 }
 
 // render sets the error's headers and returns its body.

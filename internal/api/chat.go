@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode"
 
+	"turnpike/internal/fault"
 	"turnpike/internal/gateway"
 	"turnpike/internal/keyring"
 	"turnpike/internal/web"
@@ -122,14 +123,14 @@ func (c *Call) stream(s *gateway.Stream, out *eventWriter) error {
 			break
 		}
 		if err == io.EOF {
-			return c.endStream(s, out, "", out.end)
+			return c.endStream(s, out, nil, out.end)
 		}
 		if err != nil {
 			if !c.Started {
 				return err
 			}
 			f := c.Fault(err)
-			return c.endStream(s, out, string(f.Code), func() { out.event(c.errorJSON(f)) })
+			return c.endStream(s, out, f, func() { out.event(c.errorJSON(f)) })
 		}
 		out.named(s.Event(), data)
 	}
@@ -138,9 +139,9 @@ func (c *Call) stream(s *gateway.Stream, out *eventWriter) error {
 
 // endStream ends a stream with its last events. By the time the client has them,
 // the request's concurrency slot and reserved credits are released.
-func (c *Call) endStream(s *gateway.Stream, out *eventWriter, code string, last func()) error {
+func (c *Call) endStream(s *gateway.Stream, out *eventWriter, f *fault.Error, last func()) error {
 	_ = s.Close() // before the log entry is settled, so that it has the usage
-	c.settle(http.StatusOK, code)
+	c.settle(http.StatusOK, f)
 	last()
 	if out.write(); !c.Started {
 		c.failUnlogged(out.err)
@@ -155,7 +156,7 @@ func (c *Call) abandonStream(s *gateway.Stream, out *eventWriter) error {
 		c.failUnlogged(out.err)
 		return nil
 	}
-	return c.endStream(s, out, "", func() {})
+	return c.endStream(s, out, nil, func() {})
 }
 
 // eventWriter sends events. The first one is sent at once, and so are the others unless they are

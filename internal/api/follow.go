@@ -58,7 +58,7 @@ func (c *Call) follow(out *eventWriter, added <-chan struct{}, send func() (ende
 	if !c.Started {
 		return out.err
 	}
-	c.settle(http.StatusOK, "")
+	c.settle(http.StatusOK, nil)
 	return nil
 }
 
@@ -68,6 +68,6 @@ func (c *Call) failStream(out *eventWriter, err error) error {
 	}
 	f := c.Fault(err)
 	out.named("error", c.errorJSON(f))
-	c.settle(http.StatusOK, string(f.Code))
+	c.settle(http.StatusOK, f)
 	return nil
 }

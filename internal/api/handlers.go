@@ -122,7 +122,7 @@ func (c *Call) commit(a action, remember func(tx *db.Tx, response []byte) error)
 				return err
 			}
 		}
-		return c.record.SettleIn(ctx, tx, c.settlement(http.StatusOK, ""))
+		return c.record.SettleIn(ctx, tx, c.settlement(http.StatusOK, nil))
 	})
 	return response, err
 }
@@ -209,7 +209,7 @@ func (c *Call) replay(of action, a *idempotency.Answer) error {
 	if fault.FamilyOf(refusal.Error.Code).Final {
 		c.W.Header().Set("X-Should-Retry", "false")
 	}
-	c.settle(a.Status, string(refusal.Error.Code))
+	c.settle(a.Status, refusal.Error.fault())
 	c.sendLogged(a.Status, jsonType, a.Body)
 	return nil
 }

@@ -188,7 +188,7 @@ func (e *imageEvents) fail(err error) error {
 	switch {
 	case c.Started:
 		f := c.Fault(err)
-		c.settle(http.StatusOK, string(f.Code))
+		c.settle(http.StatusOK, f)
 		e.out.event(c.errorJSON(f))
 	case e.out.err != nil:
 		c.failUnlogged(e.out.err)
@@ -204,7 +204,7 @@ func (e *imageEvents) sendImage(response *gateway.Response, made *providers.Imag
 	if !c.Started {
 		c.nameModel(response)
 	}
-	c.settle(http.StatusOK, "")
+	c.settle(http.StatusOK, nil)
 	if err := e.send(imageEvent{Type: e.kind + ".completed", Usage: newImageUsage(made.Usage)}, made.Images[0]); err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 func (c *Call) requester() media.Caller {
-	return media.Caller{Principal: c.Principal, Project: c.Project, RequestID: c.ID}
+	return media.Caller{Principal: c.Principal, Project: c.Project, RequestID: c.ID, Record: c.record}
 }
 
 // createJob creates a job of any kind. Its maximum cost is reserved first; the

@@ -140,7 +140,7 @@ func reportFromGitLab(c *Call) error {
 	if err := c.s.Leaks.FromGitLab(c.Context(), body, c.leakReport()); err != nil {
 		return err
 	}
-	c.settle(http.StatusNoContent, "")
+	c.settle(http.StatusNoContent, nil)
 	c.WriteHeader(http.StatusNoContent)
 	return nil
 }

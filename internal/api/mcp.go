@@ -47,8 +47,8 @@ type mcpCall struct {
 	writer  *mcpWriter
 
 	calling   sync.WaitGroup
-	announced float64 // how often the client was told that its call waits
-	code      string  // why the tool call failed; empty otherwise
+	announced float64      // how often the client was told that its call waits
+	failure   *fault.Error // why the tool call failed; nil otherwise
 }
 
 // mcpMessage is what Turnpike reads of a message. The SDK reads the rest.
@@ -99,7 +99,7 @@ func serveMCP(c *Call) error {
 		PropagateRequestCancellation: true,
 	}).ServeHTTP(m.writer, r)
 	m.calling.Wait()
-	return m.writer.finish(m.code)
+	return m.writer.finish(m.failure)
 }
 
 // own reports whether the path names Turnpike's own tools.
@@ -147,7 +147,7 @@ func (m *mcpCall) protocol(result mcp.Result, err error) (mcp.Result, error) {
 		return result, nil
 	}
 	f := m.Fault(err)
-	m.code = string(f.Code)
+	m.failure = f
 	code := int64(jsonrpc.CodeInternalError)
 	if fault.FamilyOf(f.Code).Status < http.StatusInternalServerError {
 		code = jsonrpc.CodeInvalidParams
@@ -218,12 +218,12 @@ func (m *mcpCall) callTool(sdk context.Context, session *mcp.ServerSession, para
 	announce := func(a *toolservers.Approval) { m.announce(sdk, session, params, a) }
 	result, err := m.approveAndRun(ctx, call, announce)
 	if unapproved, ok := errors.AsType[*toolservers.UnapprovedError](err); ok {
-		m.code = "approval_" + string(unapproved.Status)
+		m.failure = fault.New(fault.Code("approval_"+string(unapproved.Status)), "%s", unapproved.Error())
 		return tools.ErrorResult(unapproved.Error()), nil
 	}
 	if err != nil {
 		f := m.Fault(err)
-		m.code = string(f.Code)
+		m.failure = f
 		return tools.ErrorResult(f.Message), nil
 	}
 	return result, nil

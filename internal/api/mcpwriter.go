@@ -104,7 +104,7 @@ func (w *mcpWriter) comment(text string) {
 }
 
 // finish settles the log entry and sends the rest of the response.
-func (w *mcpWriter) finish(code string) error {
+func (w *mcpWriter) finish(f *fault.Error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	defer func() { w.err = errClientGone }() // the response is complete
@@ -113,7 +113,7 @@ func (w *mcpWriter) finish(code string) error {
 		return w.err // the log can't be written
 	}
 	if w.streaming {
-		c.settle(http.StatusOK, code)
+		c.settle(http.StatusOK, f)
 		return nil
 	}
 	if err := c.Context().Err(); err != nil && w.status == 0 && w.buf.Len() == 0 {
@@ -126,7 +126,7 @@ func (w *mcpWriter) finish(code string) error {
 	if w.status >= http.StatusBadRequest && media != jsonType {
 		return sdkFault(w.status, w.buf.String())
 	}
-	c.settle(w.status, code)
+	c.settle(w.status, f)
 	if media == "" {
 		media = jsonType
 	}

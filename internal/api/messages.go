@@ -57,14 +57,14 @@ func (c *Call) streamMessage(s *gateway.Stream, out *eventWriter) error {
 			break
 		}
 		if err == io.EOF {
-			return c.endStream(s, out, "", func() {})
+			return c.endStream(s, out, nil, func() {})
 		}
 		if err != nil {
 			if !c.Started {
 				return err
 			}
 			f := c.Fault(err)
-			return c.endStream(s, out, string(f.Code), func() { out.named("error", c.errorJSON(f)) })
+			return c.endStream(s, out, f, func() { out.named("error", c.errorJSON(f)) })
 		}
 		out.named(s.Event(), data)
 	}

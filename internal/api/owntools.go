@@ -168,8 +168,8 @@ func (m *mcpCall) callOwnTool(ctx context.Context, params *mcp.CallToolParamsRaw
 	result := &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: response.body.String()}}, StructuredContent: json.RawMessage(response.body.Bytes())}
 	if response.status >= http.StatusBadRequest {
 		var problem errorBody
-		_ = json.Unmarshal(response.body.Bytes(), &problem) // its code is for the log only
-		m.code, result.IsError, result.StructuredContent = string(problem.Error.Code), true, nil
+		_ = json.Unmarshal(response.body.Bytes(), &problem) // it is for the log only
+		m.failure, result.IsError, result.StructuredContent = problem.Error.fault(), true, nil
 	}
 	return result, nil
 }

@@ -46,7 +46,7 @@ func createResponse(c *Call) error {
 	if err != nil {
 		return err
 	}
-	c.settle(http.StatusOK, "")
+	c.settle(http.StatusOK, nil)
 	if err := waitUntilStored(stored); err != nil {
 		c.failUnlogged(err)
 		return nil
@@ -80,7 +80,7 @@ func (c *Call) streamResponse(events *gateway.ResponseEvents, state *responseSta
 			last := events.End(err)
 			out.flush() // storing the response takes time
 			stored, err := c.saveResponse(state, responses.ResponseOf(last))
-			return c.endStream(s, out, "", func() {
+			return c.endStream(s, out, nil, func() {
 				if err = cmp.Or(err, waitUntilStored(stored)); err != nil {
 					f := c.Fault(web.StorageFault(err))
 					last = []responses.Event{responses.ErrorEvent(string(f.Code), f.Message)}
@@ -93,7 +93,7 @@ func (c *Call) streamResponse(events *gateway.ResponseEvents, state *responseSta
 				return state.request.TranslateFault(err)
 			}
 			f := c.Fault(err)
-			return c.endStream(s, out, string(f.Code), func() { write(events.Fail(string(f.Code), f.Message)) })
+			return c.endStream(s, out, f, func() { write(events.Fail(string(f.Code), f.Message)) })
 		}
 		write(list)
 	}

@@ -31,7 +31,7 @@ func openResponseSocket(c *Call) error {
 		c.W.Header().Set("Upgrade", "websocket")
 		return fault.New(fault.UpgradeRequired, "GET %s is a WebSocket over HTTP/1.1. Send a POST request, or open a WebSocket.", responsesPath)
 	}
-	c.settle(http.StatusSwitchingProtocols, "")
+	c.settle(http.StatusSwitchingProtocols, nil)
 	if err := c.waitUntilLogged(); err != nil {
 		c.failUnlogged(err)
 		return nil

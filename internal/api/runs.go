@@ -25,7 +25,7 @@ func createRun(c *Call) error {
 	if err := c.s.Gateway.CheckRateLimit(c.Context(), c.modelCall(nil)); err != nil {
 		return err
 	}
-	order, err := c.s.Agents.Draft(c.Context(), agents.Caller{Principal: c.Principal, Project: c.Project, RequestID: c.ID, IP: c.IP.String()}, in)
+	order, err := c.s.Agents.Draft(c.Context(), agents.Caller{Principal: c.Principal, Project: c.Project, RequestID: c.ID, IP: c.IP.String(), Record: c.record}, in)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"turnpike/internal/fault"
 	"turnpike/internal/gateway"
 )
 
@@ -58,9 +59,9 @@ func (c *Call) streamSpeech(audio *gateway.Audio) error {
 		data, _ := json.Marshal(e) // it has only strings and numbers
 		out.named(e.Type, data)
 	}
-	end := func(code string, last func()) error {
+	end := func(f *fault.Error, last func()) error {
 		_ = audio.Close() // before the log entry is settled, so that it has the usage
-		c.settle(http.StatusOK, code)
+		c.settle(http.StatusOK, f)
 		if last(); !c.Started {
 			c.failUnlogged(out.err)
 		}
@@ -72,15 +73,15 @@ func (c *Call) streamSpeech(audio *gateway.Audio) error {
 			return err
 		case err != nil:
 			f := c.Fault(err)
-			return end(string(f.Code), func() { out.event(c.errorJSON(f)) })
+			return end(f, func() { out.event(c.errorJSON(f)) })
 		case len(part) > 0:
 			send(speechEvent{Type: "speech.audio.delta", Audio: part})
 		}
 		if out.err != nil {
-			return end("", func() {})
+			return end(nil, func() {})
 		}
 	}
-	return end("", func() {
+	return end(nil, func() {
 		input, output := audio.Usage()
 		send(speechEvent{Type: "speech.audio.done", Usage: &speechUsage{input, output, input + output}})
 	})
@@ -114,13 +115,13 @@ type streamedFile struct {
 // complete.
 func (c *Call) streamFile(parts iter.Seq2[[]byte, error], f streamedFile) error {
 	defer c.setWriteDeadline() // the end of the response may come long after its last byte
-	code := ""
+	var broken *fault.Error
 	for part, err := range parts {
 		switch {
 		case err != nil && !c.Started:
 			return err
 		case err != nil:
-			code = string(c.Fault(err).Code)
+			broken = c.Fault(err)
 		case !c.Started:
 			// Send no byte before the request is in the log.
 			if err := c.waitUntilLogged(); err != nil {
@@ -136,8 +137,8 @@ func (c *Call) streamFile(parts iter.Seq2[[]byte, error], f streamedFile) error 
 		c.clearWriteDeadline()
 	}
 	f.beforeLog()
-	c.settle(http.StatusOK, code)
-	if code != "" {
+	c.settle(http.StatusOK, broken)
+	if broken != nil {
 		panic(http.ErrAbortHandler)
 	}
 	return nil

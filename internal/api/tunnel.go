@@ -59,7 +59,7 @@ func (c *Call) connectTunnel(want webhooks.TunnelRequest) (*tunnel.Conn, error) 
 	ip, scope, project := c.IP, c.route.Scope, c.Principal.Project
 	return c.s.Tunnels.Open(ctx, tunnel.Opening{By: c.Actor(), Request: want,
 		Settle: func(ctx context.Context, tx *db.Tx) error {
-			return c.record.SettleIn(ctx, tx, c.settlement(http.StatusSwitchingProtocols, ""))
+			return c.record.SettleIn(ctx, tx, c.settlement(http.StatusSwitchingProtocols, nil))
 		},
 		Reauthenticate: func(ctx context.Context) error {
 			p, err := c.s.Auth.Authenticate(ctx, bearer, ip.String())

@@ -53,7 +53,7 @@ func (d download) Unwrap() http.ResponseWriter { return d.c.W }
 
 // WriteHeader settles the log entry and starts the response.
 func (d download) WriteHeader(status int) {
-	d.c.settle(status, "")
+	d.c.settle(status, nil)
 	d.c.setWriteDeadline()
 	d.c.WriteHeader(status)
 	d.c.clearWriteDeadline()

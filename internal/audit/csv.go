@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/csv"
+	"encoding/json"
 	"iter"
 	"strconv"
 	"strings"
@@ -15,12 +16,24 @@ import (
 
 var csvHeader = []string{"request_id", "created_at", "key_id", "key_hint", "scoped_token_id", "token_metadata", "ip", "method", "path", "status",
 	"error_code", "model", "provider", "attempts", "project", "environment", "input_tokens", "output_tokens", "cached_tokens", "credits",
-	"unbilled_credits", "simulated_credits", "price_version", "usage_source", "latency_ms", "upstream_ms", "user_agent", "user_id"}
+	"unbilled_credits", "simulated_credits", "price_version", "usage_source", "latency_ms", "upstream_ms", "user_agent", "user_id",
+	"requested_model", "error_message", "error_param", "refused_by", "queue_ms", "first_token_ms"}
 
 func (e *Entry) csvRow() []string {
+	failure := e.ReadFailure()
 	return []string{e.RequestID, e.CreatedAt.UTC().Format(time.RFC3339Nano), e.KeyID, e.KeyHint, e.TokenID, string(e.TokenMetadata), e.IP, e.Method, e.Path,
 		csvNumber(int64(e.Status)), e.ErrorCode, e.Model, e.Provider, string(e.Attempts), e.Project, string(e.Environment), csvCount(e.InputTokens), csvCount(e.OutputTokens), csvCount(e.CachedTokens),
-		e.Credits.String(), e.UnbilledCredits.String(), e.SimulatedCredits.String(), e.PriceVersion, e.UsageSource, csvMS(e.Latency), csvMS(e.Upstream), e.UserAgent, e.EndUser}
+		e.Credits.String(), e.UnbilledCredits.String(), e.SimulatedCredits.String(), e.PriceVersion, e.UsageSource, csvMS(e.Latency), csvMS(e.Upstream), e.UserAgent, e.EndUser,
+		e.AskedFor(), failure.Message, failure.Param, failure.RefusedBy.text(), csvMS(e.Queue), csvMS(e.FirstToken)}
+}
+
+// text returns the refuser as JSON, or an empty string for nil.
+func (r *Refuser) text() string {
+	if r == nil {
+		return ""
+	}
+	out, _ := json.Marshal(r) // it has only strings
+	return string(out)
 }
 
 func csvNumber(n int64) string {

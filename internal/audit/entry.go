@@ -51,6 +51,7 @@ type Entry struct {
 	CreatedAt     time.Time
 
 	// Set when the upstream request starts.
+	Requested    string // the model as the client named it
 	Model        string
 	Provider     string
 	Reserved     credits.Micro
@@ -62,6 +63,8 @@ type Entry struct {
 	// Set when the request ends.
 	Status           int // 0 if the node died before the end
 	ErrorCode        string
+	Failure          json.RawMessage // the error: see Fail
+	RefusedBy        *Refuser        // what refused the request; stored with its error
 	Attempts         json.RawMessage
 	InputTokens      *int64
 	OutputTokens     *int64
@@ -71,7 +74,9 @@ type Entry struct {
 	SimulatedCredits credits.Micro
 	UsageSource      string
 	Latency          time.Duration
-	Upstream         time.Duration
+	Upstream         time.Duration // at providers, without the waits between attempts
+	Queue            time.Duration // until the first attempt
+	FirstToken       time.Duration // until the first token of a stream
 	Settled          bool
 }
 
@@ -80,7 +85,8 @@ type Entry struct {
 type Hold interface{ Release() }
 
 var insertRequests = db.NewBulk("requests", db.Upsert("id", "settled", "status", "error_code", "project", "model", "provider", "attempts", "input_tokens", "output_tokens",
-	"reserved", "credits", "simulated_credits", "usage_source", "latency_us", "upstream_us", "unbilled_credits", "price_version", "cached_tokens", "accounts", "end_user_id")+`
+	"reserved", "credits", "simulated_credits", "usage_source", "latency_us", "upstream_us", "unbilled_credits", "price_version", "cached_tokens", "accounts", "end_user_id",
+	"requested_model", "failure", "queue_us", "first_token_us")+`
 	-- A late refusal changes a settled entry once: afterwards a job may have amended it.
 	WHERE NOT requests.settled OR excluded.error_code = 'storage_unavailable' AND requests.error_code IS DISTINCT FROM 'storage_unavailable'`, requestTypes...)
 
@@ -92,7 +98,8 @@ var requestTypes = []string{
 	"ip text", "method text", "path text", "project text", "user_agent text", "node_id text", "created_at bigint", "settled boolean",
 	"status bigint", "error_code text", "model text", "provider text", "attempts text", "input_tokens bigint", "output_tokens bigint",
 	"reserved bigint", "credits bigint", "simulated_credits bigint", "usage_source text", "latency_us bigint", "upstream_us bigint",
-	"unbilled_credits bigint", "price_version text", "cached_tokens bigint", "accounts text", "end_user_id text"}
+	"unbilled_credits bigint", "price_version text", "cached_tokens bigint", "accounts text", "end_user_id text",
+	"requested_model text", "failure text", "queue_us bigint", "first_token_us bigint"}
 
 // free removes the charge.
 func (e *Entry) free() {
@@ -108,7 +115,8 @@ func (e *Entry) appendRow(row []any, nodeID string) []any {
 		db.Number(e.InputTokens), db.Number(e.OutputTokens),
 		int64(e.Reserved), int64(e.Credits), int64(e.SimulatedCredits), db.OrNull(e.UsageSource),
 		db.NullInt(e.Latency.Microseconds()), db.NullInt(e.Upstream.Microseconds()),
-		int64(e.UnbilledCredits), db.OrNull(e.PriceVersion), db.Number(e.CachedTokens), db.OrNull(string(e.Accounts)), db.OrNull(e.EndUser))
+		int64(e.UnbilledCredits), db.OrNull(e.PriceVersion), db.Number(e.CachedTokens), db.OrNull(string(e.Accounts)), db.OrNull(e.EndUser),
+		db.OrNull(e.storedRequest()), db.OrNull(string(e.Failure)), db.NullInt(e.storedQueue()), db.NullInt(e.FirstToken.Microseconds()))
 }
 
 // entryColumns are the columns that scanEntry reads.
@@ -117,5 +125,6 @@ var entryColumns = insertRequests.Columns("node_id")
 var scanEntry = db.Scanner(func(e *Entry) []any {
 	return []any{&e.RequestID, &e.WorkspaceID, &e.Environment, &e.KeyID, &e.KeyHint, &e.TokenID, &e.TokenMetadata, &e.IP, &e.Method, &e.Path, &e.Project,
 		&e.UserAgent, &e.CreatedAt, &e.Settled, &e.Status, &e.ErrorCode, &e.Model, &e.Provider, &e.Attempts, &e.InputTokens, &e.OutputTokens, &e.Reserved, &e.Credits,
-		&e.SimulatedCredits, &e.UsageSource, &e.Latency, &e.Upstream, &e.UnbilledCredits, &e.PriceVersion, &e.CachedTokens, &e.Accounts, &e.EndUser}
+		&e.SimulatedCredits, &e.UsageSource, &e.Latency, &e.Upstream, &e.UnbilledCredits, &e.PriceVersion, &e.CachedTokens, &e.Accounts, &e.EndUser,
+		&e.Requested, &e.Failure, &e.Queue, &e.FirstToken}
 })

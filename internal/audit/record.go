@@ -283,9 +283,11 @@ func Amend(ctx context.Context, tx *db.Tx, requestID string, change func(*Entry)
 	}
 	change(e)
 	_, err = tx.Exec(ctx, `UPDATE requests SET model = $2, provider = $3, credits = $4, simulated_credits = $5, unbilled_credits = $6,
-		usage_source = $7, price_version = $8, input_tokens = $9, output_tokens = $10, cached_tokens = $11, attempts = $12, upstream_us = $13, error_code = $14, status = $15 WHERE id = $1`,
+		usage_source = $7, price_version = $8, input_tokens = $9, output_tokens = $10, cached_tokens = $11, attempts = $12, upstream_us = $13, error_code = $14, status = $15,
+		requested_model = $16, failure = $17, first_token_us = $18 WHERE id = $1`,
 		requestID, db.OrNull(e.Model), db.OrNull(e.Provider), int64(e.Credits), int64(e.SimulatedCredits),
 		int64(e.UnbilledCredits), db.OrNull(e.UsageSource), db.OrNull(e.PriceVersion), db.Number(e.InputTokens), db.Number(e.OutputTokens), db.Number(e.CachedTokens),
-		db.OrNull(string(e.Attempts)), db.NullInt(e.Upstream.Microseconds()), db.OrNull(e.ErrorCode), db.NullInt(int64(e.Status)))
+		db.OrNull(string(e.Attempts)), db.NullInt(e.Upstream.Microseconds()), db.OrNull(e.ErrorCode), db.NullInt(int64(e.Status)),
+		db.OrNull(e.storedRequest()), db.OrNull(string(e.Failure)), db.NullInt(e.FirstToken.Microseconds()))
 	return e, db.Wrap(err, "request log")
 }

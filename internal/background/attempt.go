@@ -80,7 +80,7 @@ type failer interface {
 // fail ends a response with an error.
 func (j *job) fail(events failer, f *fault.Error, call *audit.Entry) *end {
 	last := events.Fail(string(f.Code), f.Message)
-	call.ErrorCode = string(f.Code)
+	call.Fail(f)
 	return &end{job: j, status: Failed, response: responses.ResponseOf(last), events: last, call: call}
 }
 

@@ -157,7 +157,8 @@ func (s *Service) prepare(ctx context.Context, b *Batch, l *line, p *access.Prin
 			return nil, err
 		}
 		out.record.Settle(func(e *audit.Entry) {
-			e.Status, e.ErrorCode = fault.FamilyOf(failed.Code).Status, string(failed.Code)
+			e.Status = fault.FamilyOf(failed.Code).Status
+			e.Fail(failed)
 		})
 	}
 	var err error

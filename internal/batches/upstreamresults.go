@@ -140,7 +140,9 @@ func (s *Service) endOf(ctx context.Context, b *Batch, l *line, r providers.Batc
 
 func (s *Service) failedUpstream(b *Batch, l *line, f *fault.Error) (*upstreamEnd, error) {
 	out, err := s.fail(b, l, f, l.RequestID)
-	return &upstreamEnd{out, &audit.Entry{Status: fault.FamilyOf(f.Code).Status, ErrorCode: string(f.Code)}}, err
+	e := &audit.Entry{Status: fault.FamilyOf(f.Code).Status}
+	e.Fail(f)
+	return &upstreamEnd{out, e}, err
 }
 
 // unanswered returns the end of a line that the provider didn't process.

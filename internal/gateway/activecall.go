@@ -46,6 +46,10 @@ type activeCall struct {
 	target         target
 	maxOutput      int64 // output tokens per choice
 	attemptStarted time.Time
+
+	upstream time.Duration // of the attempts that failed
+	ended    time.Time     // when the last of them did
+	waited   time.Duration // between that and the current attempt
 }
 
 func (g *snapshot) startCall(r *request, admitted *admission) *activeCall {
@@ -73,11 +77,32 @@ func (a *activeCall) admit(t target) error {
 }
 
 func (a *activeCall) startAttempt(t target) {
-	a.phase, a.target, a.maxOutput, a.attemptStarted = phaseSent, t, a.gateway.maxOutputFor(t, a.request), a.gateway.Now()
+	now := a.gateway.Now()
+	a.phase, a.target, a.maxOutput, a.attemptStarted = phaseSent, t, a.gateway.maxOutputFor(t, a.request), now
+	if !a.ended.IsZero() {
+		a.waited = now.Sub(a.ended)
+		return
+	}
+	// A batch at its provider and a job were created long before.
+	if c := a.admitted.call; c.Prepaid == nil && c.Batch == nil {
+		a.record.Note(func(e *audit.Entry) { e.Queue = now.Sub(e.CreatedAt) })
+	}
 }
 
 // failAttempt notes that the provider failed or rejected the call: it costs nothing there.
-func (a *activeCall) failAttempt() { a.phase = phaseWaiting }
+func (a *activeCall) failAttempt(took time.Duration) {
+	a.phase = phaseWaiting
+	a.upstream += took
+	a.ended = a.attemptStarted.Add(took)
+}
+
+// upstreamTime returns how long providers have worked on the call, without the waits between attempts.
+func (a *activeCall) upstreamTime(now time.Time) time.Duration {
+	if a.phase == phaseWaiting {
+		return a.upstream
+	}
+	return a.upstream + now.Sub(a.attemptStarted)
+}
 
 // settle records what the call used and returns what it is charged. It may be called again
 // with better figures. Test calls are free; the log shows what they would have cost.
@@ -105,7 +130,7 @@ func (a *activeCall) settle(u providers.Usage, source string) (charged credits.M
 			e.CachedTokens = &u.CachedInput
 		}
 		e.UsageSource = source
-		e.Upstream = now.Sub(a.started)
+		e.Upstream = a.upstreamTime(now)
 		e.Credits, e.UnbilledCredits = charged, unbilled
 		if a.reservation == nil {
 			e.SimulatedCredits = cost
@@ -159,7 +184,7 @@ func (a *activeCall) settleFailure(err error) {
 		a.settle(providers.Usage{}, audit.UsagePartial)
 		return
 	}
-	a.record.Note(func(e *audit.Entry) { e.Upstream = a.gateway.Now().Sub(a.started) })
+	a.record.Note(func(e *audit.Entry) { e.Upstream = a.upstreamTime(a.gateway.Now()) })
 }
 
 func (a *activeCall) observeFailure(err error) {
@@ -169,10 +194,15 @@ func (a *activeCall) observeFailure(err error) {
 	}
 }
 
+// recordBrokenResponse records that a provider's response ended too early. The attempt had counted as a success.
 func (a *activeCall) recordBrokenResponse(f *providers.Failure) {
 	now := a.gateway.Now()
 	a.target.health.recordFailure(f, now)
-	a.observation.Attempts = append(a.observation.Attempts, newAttempt(a.target, string(f.Kind), f.Status, now.Sub(a.attemptStarted)))
+	if list := a.observation.Attempts; len(list) > 0 && list[len(list)-1].Outcome == AttemptOK {
+		a.observation.Attempts = list[:len(list)-1]
+	}
+	a.addAttempt(string(f.Kind), f.Status, now.Sub(a.attemptStarted))
+	a.noteAttempts()
 }
 
 // finish frees the call's slot in flight, and returns the rate limit tokens of a call that used none.

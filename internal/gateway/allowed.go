@@ -8,6 +8,7 @@ import (
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
 	"turnpike/internal/catalog"
 	"turnpike/internal/fault"
 )
@@ -19,6 +20,7 @@ type ProjectModelsFunc func(ctx context.Context, t accounts.Tenant, project stri
 type Owner struct {
 	Principal *access.Principal
 	Project   string
+	Record    *audit.Record // gets the name of the requested model; may be nil
 
 	unlimited bool
 }
@@ -26,7 +28,7 @@ type Owner struct {
 // owner returns whose limits apply to the call. Those of a prepared batch were checked when it was
 // prepared: its provider may have run it since.
 func (c Call) owner() Owner {
-	return Owner{c.Principal, c.Project, c.Batch != nil && c.Prepaid != nil}
+	return Owner{c.Principal, c.Project, c.Record, c.Batch != nil && c.Prepaid != nil}
 }
 
 // chooser chooses models within the limits of an owner. All of them apply.
@@ -55,6 +57,9 @@ func (g *snapshot) chooserFor(ctx context.Context, o Owner) (*chooser, error) {
 
 // route returns the targets of a request within the owner's limits.
 func (g *snapshot) route(ctx context.Context, o Owner, names []string, kind catalog.Kind, r *request) ([]target, error) {
+	if o.Record != nil {
+		o.Record.Note(func(e *audit.Entry) { e.Requested = names[0] })
+	}
 	c, err := g.chooserFor(ctx, o)
 	if err != nil {
 		return nil, err

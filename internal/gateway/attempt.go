@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -27,6 +28,7 @@ type Attempt struct {
 	Outcome  string `json:"outcome"` // "ok", "unsupported", or the kind of the failure
 	Status   int    `json:"status,omitzero"`
 	MS       int64  `json:"ms"`
+	WaitMS   int64  `json:"wait_ms,omitzero"` // how long Turnpike waited before it, after the attempt before
 }
 
 // Outcomes of attempts in which the provider did not fail.
@@ -36,22 +38,30 @@ const (
 )
 
 func newAttempt(t target, outcome string, status int, took time.Duration) Attempt {
-	return Attempt{t.provider.Name(), t.offer.ID, outcome, status, took.Milliseconds()}
+	return Attempt{Provider: t.provider.Name(), Model: t.offer.ID, Outcome: outcome, Status: status, MS: took.Milliseconds()}
+}
+
+// addAttempt records an attempt. Those of a call that succeeds immediately are not recorded.
+func (a *activeCall) addAttempt(outcome string, status int, took time.Duration) {
+	next := newAttempt(a.target, outcome, status, took)
+	next.WaitMS = a.waited.Milliseconds()
+	a.observation.Attempts = append(a.observation.Attempts, next)
+}
+
+// noteAttempts copies the attempts to the log entry.
+func (a *activeCall) noteAttempts() {
+	if len(a.observation.Attempts) == 0 {
+		return
+	}
+	if text, err := json.Marshal(a.observation.Attempts); err == nil {
+		a.record.Note(func(e *audit.Entry) { e.Attempts = text })
+	}
 }
 
 // attempt sends the call to one target after the other until one responds. The client has
 // received nothing yet, so it doesn't notice.
 func (g *snapshot) attempt(ctx context.Context, a *activeCall, targets []target, send sendFunc) (*providers.Response, error) {
-	var attempts []Attempt
-	defer func() {
-		a.observation.Attempts = attempts
-		if len(attempts) > 0 {
-			text, err := json.Marshal(attempts)
-			if err == nil {
-				a.record.Note(func(e *audit.Entry) { e.Attempts = text })
-			}
-		}
-	}()
+	defer a.noteAttempts()
 	retries := 0
 	for i := 0; ; {
 		if ctx.Err() != nil {
@@ -70,28 +80,27 @@ func (g *snapshot) attempt(ctx context.Context, a *activeCall, targets []target,
 		if i > 0 {
 			a.record.Note(func(e *audit.Entry) { e.Model, e.Provider = t.offer.ID, t.provider.Name() })
 		}
-		started := time.Now()
 		resp, err := g.sendAttempt(ctx, a, send)
-		took := time.Since(started)
+		took := g.Now().Sub(a.attemptStarted)
 		if err == nil {
 			t.health.recordFirstByte(took)
 			a.observation.FirstByte = took
-			if len(attempts) > 0 {
-				attempts = append(attempts, newAttempt(t, AttemptOK, 0, took))
+			if len(a.observation.Attempts) > 0 {
+				a.addAttempt(AttemptOK, http.StatusOK, took)
 			}
 			return resp, nil
 		}
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return nil, ctx.Err()
 		}
-		a.failAttempt()
+		a.failAttempt(took)
 		if a.request.begun {
 			return nil, upstreamFault(err)
 		}
 		var f *providers.Failure
 		if !errors.As(err, &f) {
 			if _, ok := fault.As(err); ok && i+1 < len(targets) { // this provider can't express the request; try the next one
-				attempts = append(attempts, newAttempt(t, AttemptUnsupported, 0, took))
+				a.addAttempt(AttemptUnsupported, 0, took)
 				i++
 				continue
 			}
@@ -100,7 +109,7 @@ func (g *snapshot) attempt(ctx context.Context, a *activeCall, targets []target,
 		if isContextLengthError(f) {
 			f.Kind = providers.KindTooLong
 		}
-		attempts = append(attempts, newAttempt(t, string(f.Kind), f.Status, took))
+		a.addAttempt(string(f.Kind), f.Status, took)
 		if rejectsRequest(f) {
 			t.health.recordRejection()
 			if next := nextModel(targets, i); f.Kind == providers.KindTooLong && next > 0 { // its context window may be larger

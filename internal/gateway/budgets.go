@@ -191,9 +191,13 @@ var inWindow = map[accounts.Window]string{accounts.WindowDay: "today", accounts.
 // refusalFault converts the refusal of a budget, which may be one of the limits. The hint is what to do other
 // than raising it. The settlement of the log entry publishes the event about the refusal.
 func refusalFault(c Call, of []callLimit, r *spend.Refusal, hint string) error {
-	c.Record.Note(func(e *audit.Entry) { e.Hold = r })
 	p := c.Principal
 	i := slices.IndexFunc(of, func(l callLimit) bool { return l.account() == r.Account })
+	by := &audit.Refuser{Kind: audit.RefusedByBudget, Level: string(r.Level), ID: ownerID(r.Level, r.ID)}
+	if i >= 0 {
+		by = of[i].refuser(audit.RefusedByBudget)
+	}
+	c.Record.Note(func(e *audit.Entry) { e.Hold, e.RefusedBy = r, by })
 	if r.Level == spend.Key && r.ID != p.KeyID || i >= 0 && of[i].isAncestors(p) {
 		return ancestorFault(r, hint)
 	}
@@ -227,6 +231,19 @@ func refusalFault(c Call, of []callLimit, r *spend.Refusal, hint string) error {
 	return f.Because(r)
 }
 
+// refuser describes the limit for the log.
+func (l callLimit) refuser(kind string) *audit.Refuser {
+	return &audit.Refuser{Kind: kind, Level: string(l.level), ID: ownerID(l.level, l.owner), LimitID: l.ID}
+}
+
+// ownerID returns the ID of an account's owner. Accounts qualify that of a project by its workspace.
+func ownerID(level spend.Level, id string) string {
+	if level == spend.Project {
+		_, id, _ = strings.Cut(id, "/")
+	}
+	return id
+}
+
 // rateFields are the fields of a limit by the kind of a refusal.
 var rateFields = map[limits.Kind]string{limits.Requests: "requests_per_minute", limits.Tokens: "tokens_per_minute", limits.InFlight: "concurrent_requests"}
 
@@ -238,7 +255,15 @@ func rateLimitFault(err error, of []callLimit, c Call) error {
 	}
 	r.Headers(c.Header)
 	f := fault.New(fault.RateLimitExceeded, "%s", r.Error())
-	if l := refusedBy(of, err); l != nil && l.isAncestors(c.Principal) {
+	l := refusedBy(of, err)
+	by := &audit.Refuser{Kind: rateFields[r.Kind], Level: string(spend.Key), ID: r.ID}
+	if l != nil {
+		by = l.refuser(rateFields[r.Kind])
+	}
+	if c.Record != nil {
+		c.Record.Note(func(e *audit.Entry) { e.RefusedBy = by })
+	}
+	if l != nil && l.isAncestors(c.Principal) {
 		f.Message = "A limit of a key that created this key refuses this request: " + f.Message
 	} else if l != nil {
 		f.Param = accounts.LimitParam(l.position, rateFields[r.Kind])

@@ -127,7 +127,7 @@ type Response struct {
 func (g *Gateway) Chat(ctx context.Context, c Call) (*Response, error) {
 	r, err := readChat(c.Body)
 	if err != nil {
-		return nil, err
+		return nil, c.noteRequested(err)
 	}
 	r.session = c.session(r.body)
 	s := g.current.Load()

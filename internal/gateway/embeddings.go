@@ -16,7 +16,7 @@ type embedder interface {
 func (g *Gateway) Embeddings(ctx context.Context, c Call) (*Response, error) {
 	r, err := readEmbeddings(c.Body)
 	if err != nil {
-		return nil, err
+		return nil, c.noteRequested(err)
 	}
 	return g.forward(ctx, c, r, catalog.Embedding, func(ctx context.Context, t target, _ int64) (*providers.Response, error) {
 		return t.provider.(embedder).Embeddings(ctx, t.offer.Upstream, r.body)

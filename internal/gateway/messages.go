@@ -35,7 +35,7 @@ type MessageOptions struct {
 func (g *Gateway) Messages(ctx context.Context, c Call, o MessageOptions) (*Response, error) {
 	r, err := readMessages(c.Body)
 	if err != nil {
-		return nil, err
+		return nil, c.noteRequested(err)
 	}
 	if err := messages.CheckMaxTokens(r.messages.MaxTokens); err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func (g *Gateway) Messages(ctx context.Context, c Call, o MessageOptions) (*Resp
 func (g *Gateway) CountTokens(ctx context.Context, c Call, o MessageOptions) (*Response, error) {
 	r, err := readMessages(c.Body)
 	if err != nil {
-		return nil, err
+		return nil, c.noteRequested(err)
 	}
 	s := g.current.Load()
 	targets, err := s.route(ctx, c.owner(), r.models, catalog.Chat, r)

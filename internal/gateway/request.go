@@ -1,11 +1,16 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/audit"
 	"turnpike/internal/catalog"
 	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
@@ -106,6 +111,22 @@ func modelList(model *string, models []string) ([]string, error) {
 		return nil, fault.Missing("model", "model must be the name of a model. List the available models with GET /v1/models.")
 	}
 	return list, nil
+}
+
+// noteRequested notes in the log which model an invalid request names. It returns the error that makes it invalid.
+func (c Call) noteRequested(err error) error {
+	d := jsontext.NewDecoder(bytes.NewReader(c.Body), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if !enterMember(d, "model") || d.PeekKind() != '"' {
+		return err
+	}
+	token, unreadable := d.ReadToken()
+	if unreadable != nil {
+		return err
+	}
+	if name := token.String(); isName(name) && utf8.ValidString(name) {
+		c.Record.Note(func(e *audit.Entry) { e.Requested = name })
+	}
+	return err
 }
 
 func isName(s string) bool {

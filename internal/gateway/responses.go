@@ -45,7 +45,7 @@ func (g *Gateway) Responses(ctx context.Context, c Call, in *responses.Request) 
 func (g *snapshot) routeResponse(ctx context.Context, c Call, in *responses.Request) (*request, []target, error) {
 	r, err := readResponses(in)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, c.noteRequested(err)
 	}
 	r.session = c.session(in.Body())
 	r.session.input = in.Input()

@@ -128,7 +128,7 @@ func parseVoice(v jsontext.Value) (string, error) {
 func (g *Gateway) Speech(ctx context.Context, c Call) (*Response, error) {
 	r, text, err := readSpeech(c.Body)
 	if err != nil {
-		return nil, err
+		return nil, c.noteRequested(err)
 	}
 	s := g.current.Load()
 	targets, err := s.route(ctx, c.owner(), r.models, catalog.Speech, r)

@@ -32,6 +32,7 @@ type Stream struct {
 
 	lastChunk []byte            // a copy of the provider's, as a template for ours
 	reported  providers.Usage   // by the provider
+	begun     bool              // the first output was received
 	settled   bool              // no output was received since the call was settled
 	pending   []providers.Chunk // our own chunks, to be sent before end
 	event     string            // of the last chunk that Next returned
@@ -92,12 +93,23 @@ func (s *Stream) next() ([]byte, error) {
 			s.lastChunk = append(s.lastChunk[:0], chunk.Data...)
 			s.cut()
 		default:
+			s.noteFirstToken()
 			s.lastChunk = append(s.lastChunk[:0], chunk.Data...)
 			// After the usage of a message or a transcript only its end follows.
 			s.settled, s.event = s.settled && (s.call.request.messages != nil || s.call.request.audio != nil), chunk.Event
 			return chunk.Data, nil
 		}
 	}
+}
+
+// noteFirstToken notes when the first output arrived. The chunks before it have only a role, for example.
+func (s *Stream) noteFirstToken() {
+	if s.begun || s.upstream.SoFar().OutputTokens == 0 {
+		return
+	}
+	s.begun = true
+	now := s.call.gateway.Now()
+	s.call.record.Note(func(e *audit.Entry) { e.FirstToken = now.Sub(e.CreatedAt) })
 }
 
 // Event returns the name of the event that Next returned last. Chunks of chat completions have none.

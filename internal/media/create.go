@@ -10,6 +10,7 @@ import (
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
 	"turnpike/internal/catalog"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
@@ -34,10 +35,11 @@ type Caller struct {
 	Principal *access.Principal
 	Project   string
 	RequestID string
+	Record    *audit.Record // of that request; may be nil
 }
 
 func (c Caller) owner() gateway.Owner {
-	return gateway.Owner{Principal: c.Principal, Project: c.Project}
+	return gateway.Owner{Principal: c.Principal, Project: c.Project, Record: c.Record}
 }
 
 type draftParams struct {

@@ -141,6 +141,7 @@ func (c *JobCharge) charged() credits.Micro {
 // has it.
 func (c *JobCharge) amend(ctx context.Context, tx *db.Tx) (*audit.Entry, error) {
 	return audit.Amend(ctx, tx, c.RequestID, func(e *audit.Entry) {
+		e.Requested = e.AskedFor() // before the model that ran
 		e.Model, e.Provider, e.PriceVersion = cmp.Or(c.Model, e.Model), cmp.Or(c.Provider, e.Provider), cmp.Or(c.PriceVersion, e.PriceVersion)
 		e.UsageSource = audit.UsageProvider
 		e.Credits, e.SimulatedCredits, e.UnbilledCredits = c.charged(), 0, c.Cost-c.charged()
@@ -149,7 +150,8 @@ func (c *JobCharge) amend(ctx context.Context, tx *db.Tx) (*audit.Entry, error) 
 		}
 		if u := c.Call; u != nil {
 			e.InputTokens, e.OutputTokens, e.CachedTokens, e.UsageSource = u.InputTokens, u.OutputTokens, u.CachedTokens, u.UsageSource
-			e.Attempts, e.Upstream, e.ErrorCode = u.Attempts, u.Upstream, u.ErrorCode
+			e.Attempts, e.Upstream, e.ErrorCode, e.Failure = u.Attempts, u.Upstream, u.ErrorCode, u.Failure
+			e.Requested = cmp.Or(u.Requested, e.Requested)
 			e.Status = cmp.Or(u.Status, e.Status)
 		}
 	})

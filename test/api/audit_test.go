@@ -10,7 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"turnpike/internal/access"
 	"turnpike/internal/accounts"
+	"turnpike/internal/credits"
 	"turnpike/internal/ids"
 	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
@@ -292,6 +294,59 @@ func TestRequestIDsOrderTheLog(t *testing.T) {
 		r := s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit?order=asc&after=" + first, Key: key}).Want(t, 200, "")
 		if r.Text("data.0.id") != second {
 			t.Errorf("after the first comes %s", r.Text("data.0.id"))
+		}
+	})
+}
+
+// TestLogExplainsFailures checks that the log has all that the client was told about a failure.
+func TestLogExplainsFailures(t *testing.T) {
+	eachGateway(t, both, nil, func(t *testing.T, m *gatewayClient) {
+		m.queueOneCredit(1)
+		zero := credits.Micro(0)
+		perMinute := int64(1)
+		poor, slow := m.withKey(t, access.Key{MonthlyBudget: &zero}), m.withKey(t, access.Key{RateLimit: &perMinute})
+		m.post(t, "/v1/projects", map[string]any{"id": "shop", "limits": []any{map[string]any{"budget": 0, "window": "day"}}})
+		limit := m.get(t, "/v1/projects/shop").Text("limits.0.id")
+		slow.chat(t, oneCreditBody()).Want(t, 200, "")
+		for name, tt := range map[string]struct {
+			response *harness.Response
+			asked    any
+			by       map[string]any
+		}{
+			"unknown model": {m.chat(t, body("gpt-nonexistent", "hi", nil)).Want(t, 404, "model_not_found"), "gpt-nonexistent", nil},
+			"invalid field": {m.chat(t, body("small", "hi", map[string]any{"max_tokens": "many"})).Want(t, 400, "invalid_parameter"), "small", nil},
+			"other path":    {m.ask(t, "GET", "/v1/nothing", nil).Want(t, 404, "not_found"), nil, nil},
+			"key":           {poor.chat(t, oneCreditBody()).Want(t, 402, "budget_exceeded"), "small", map[string]any{"kind": "budget", "level": "key", "limit_id": nil}},
+			"rate":          {slow.chat(t, oneCreditBody()).Want(t, 429, "rate_limit_exceeded"), "small", map[string]any{"kind": "requests_per_minute", "level": "key", "limit_id": nil}},
+			"project": {m.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: m.key, Body: oneCreditBody(), Header: http.Header{"Service-Project": {"shop"}}}).
+				Want(t, 402, "budget_exceeded"), "small", map[string]any{"kind": "budget", "level": "project", "id": "shop", "limit_id": limit}},
+		} {
+			entry := m.entry(t, tt.response)
+			if entry.At("error_message") != tt.response.At("error.message") || entry.At("error_param") != tt.response.At("error.param") || entry.At("error_message") == nil {
+				t.Errorf("%s: logged %v of %v, want what the client got: %s", name, entry.At("error_message"), entry.At("error_param"), tt.response.Body)
+			}
+			if got := entry.At("requested_model"); got != tt.asked {
+				t.Errorf("%s: logged a request for %v, want %v", name, got, tt.asked)
+			}
+			if tt.by == nil && entry.At("refused_by") != nil {
+				t.Errorf("%s: refused by %v, want null", name, entry.At("refused_by"))
+			}
+			for field, want := range tt.by {
+				if got := entry.At("refused_by." + field); got != want {
+					t.Errorf("%s: refused by %s %v, want %v", name, field, got, want)
+				}
+			}
+			if level := entry.At("refused_by.level"); level == "key" && entry.At("refused_by.id") != entry.At("key_id") {
+				t.Errorf("%s: refused by %s, want the key: %s", name, entry.At("refused_by.id"), entry.Body)
+			}
+		}
+		csv := m.Do(t, harness.Request{Method: "GET", Path: "/v1/audit?format=csv&status=404", Key: m.key}).Want(t, 200, "")
+		if !strings.Contains(string(csv.Body), "requested_model,error_message,error_param,refused_by,queue_ms,first_token_ms\n") || !strings.Contains(string(csv.Body), `,gpt-nonexistent,"Unknown model ""gpt-nonexistent""`) {
+			t.Errorf("exported %s", csv.Body)
+		}
+		stream := m.withTestKey(t).chat(t, body("gpt-4o-mini", "hi", map[string]any{"stream": true})).Want(t, 200, "")
+		if entry := m.withTestKey(t).entry(t, stream); entry.At("first_token_ms") == nil || entry.At("error_message") != nil || entry.Text("requested_model") != "gpt-4o-mini" {
+			t.Errorf("logged %s", entry.Body)
 		}
 	})
 }

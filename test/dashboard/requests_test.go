@@ -338,8 +338,8 @@ func TestRequestLogEscapesClientText(t *testing.T) {
 			t.Fatalf("the file has %d rows", len(rows))
 		}
 		for i, row := range rows[1:] {
-			if want := "'" + cells[len(cells)-1-i]; row[len(row)-2] != want || row[11] != `a "quoted", name` {
-				t.Errorf("row %d ends in %q instead of %q, and the model is %q", i, row[len(row)-2], want, row[11])
+			if want := "'" + cells[len(cells)-1-i]; row[26] != want || row[11] != `a "quoted", name` {
+				t.Errorf("row %d has the user agent %q, want %q, and the model %q", i, row[26], want, row[11])
 			}
 		}
 	})

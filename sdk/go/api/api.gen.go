@@ -1461,9 +1461,18 @@ type AuditEntry struct {
 	Environment Environment `json:"environment"`
 
 	// ErrorCode The `code` of the error.
-	ErrorCode   *string   `json:"error_code"`
-	ID          RequestID `json:"id"`
-	InputTokens *int      `json:"input_tokens"`
+	ErrorCode *string `json:"error_code"`
+
+	// ErrorMessage The `message` of the error, up to 500 bytes. Values that look like keys are masked.
+	ErrorMessage *string `json:"error_message"`
+
+	// ErrorParam The `param` of the error.
+	ErrorParam *string `json:"error_param"`
+
+	// FirstTokenMs The time from the arrival of the request to the first token of a streamed response.
+	FirstTokenMs *float64  `json:"first_token_ms"`
+	ID           RequestID `json:"id"`
+	InputTokens  *int      `json:"input_tokens"`
 
 	// IP The client's IP address.
 	IP string `json:"ip"`
@@ -1491,8 +1500,17 @@ type AuditEntry struct {
 	Project *string `json:"project"`
 
 	// Provider The provider that ran the model.
-	Provider  *string   `json:"provider"`
-	RequestID RequestID `json:"request_id"`
+	Provider *string `json:"provider"`
+
+	// QueueMs The time from the arrival of the request to the first attempt: reading the body, checking limits, reserving credits. Null below 1 ms.
+	QueueMs *float64 `json:"queue_ms"`
+
+	// RefusedBy The budget or the rate limit that refused the request.
+	RefusedBy *AuditEntry_RefusedBy `json:"refused_by"`
+	RequestID RequestID             `json:"request_id"`
+
+	// RequestedModel The model that the request named, such as `auto`. `model` has the one that Turnpike called.
+	RequestedModel *string `json:"requested_model"`
 
 	// ScopedTokenID The scoped token, if the request used one.
 	ScopedTokenID *string `json:"scoped_token_id"`
@@ -1509,7 +1527,7 @@ type AuditEntry struct {
 	// UnbilledCredits An amount of credits, with up to six decimal places.
 	UnbilledCredits Credits `json:"unbilled_credits"`
 
-	// UpstreamMs The part of the latency that the provider took.
+	// UpstreamMs The part of the latency that providers took, over all attempts. It doesn't include Turnpike's waits between attempts.
 	UpstreamMs *float64 `json:"upstream_ms"`
 
 	// UsageSource The source of the usage: `provider`, or `estimated` if the provider didn't report it. `partial` means that the response was interrupted or the client disconnected. `recovered` means that the server crashed and charged the reservation. More values may be added.
@@ -1536,10 +1554,28 @@ type AuditEntry_Attempts struct {
 
 	// Status The provider's HTTP status, if there was one.
 	Status *int `json:"status,omitempty"`
+
+	// WaitMs How long Turnpike waited before this attempt: its own backoff, or the provider's `Retry-After`. Absent if it didn't.
+	WaitMs *int `json:"wait_ms,omitempty"`
 }
 
 // AuditEntryObject defines model for AuditEntry.Object.
 type AuditEntryObject string
+
+// AuditEntry_RefusedBy The budget or the rate limit that refused the request.
+type AuditEntry_RefusedBy struct {
+	// ID The ID of the owner. Null for a run.
+	ID *string `json:"id"`
+
+	// Kind `budget`, `requests_per_minute`, `tokens_per_minute` or `concurrent_requests`. More values may be added.
+	Kind string `json:"kind"`
+
+	// Level The owner: `workspace`, `project`, `key` or `run`. More values may be added.
+	Level string `json:"level"`
+
+	// LimitID The ID of the limit, if it is one of the owner's `limits`.
+	LimitID *string `json:"limit_id"`
+}
 
 // AuditEntryList defines model for AuditEntryList.
 type AuditEntryList struct {

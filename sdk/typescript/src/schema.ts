@@ -4423,6 +4423,23 @@ export interface components {
             status: number | null;
             /** @description The `code` of the error. */
             error_code: string | null;
+            /** @description The `message` of the error, up to 500 bytes. Values that look like keys are masked. */
+            error_message: string | null;
+            /** @description The `param` of the error. */
+            error_param: string | null;
+            /** @description The budget or the rate limit that refused the request. */
+            refused_by: {
+                /** @description `budget`, `requests_per_minute`, `tokens_per_minute` or `concurrent_requests`. More values may be added. */
+                kind: string;
+                /** @description The owner: `workspace`, `project`, `key` or `run`. More values may be added. */
+                level: string;
+                /** @description The ID of the owner. Null for a run. */
+                id: string | null;
+                /** @description The ID of the limit, if it is one of the owner's `limits`. */
+                limit_id: string | null;
+            } | null;
+            /** @description The model that the request named, such as `auto`. `model` has the one that Turnpike called. */
+            requested_model: string | null;
             /** @description The model that Turnpike called. Null for requests that were rejected earlier, except for those that exceeded a budget. */
             model: string | null;
             /** @description The provider that ran the model. */
@@ -4439,6 +4456,8 @@ export interface components {
                 status?: number;
                 /** @description The time to the response or, for a stream, to the first chunk. */
                 ms: number;
+                /** @description How long Turnpike waited before this attempt: its own backoff, or the provider's `Retry-After`. Absent if it didn't. */
+                wait_ms?: number;
             }[] | null;
             /** @description The project that it belongs to. */
             project: string | null;
@@ -4464,9 +4483,19 @@ export interface components {
             latency_ms: number | null;
             /**
              * Format: double
-             * @description The part of the latency that the provider took.
+             * @description The time from the arrival of the request to the first attempt: reading the body, checking limits, reserving credits. Null below 1 ms.
+             */
+            queue_ms: number | null;
+            /**
+             * Format: double
+             * @description The part of the latency that providers took, over all attempts. It doesn't include Turnpike's waits between attempts.
              */
             upstream_ms: number | null;
+            /**
+             * Format: double
+             * @description The time from the arrival of the request to the first token of a streamed response.
+             */
+            first_token_ms: number | null;
             user_agent: string;
             /** @description The end user that the request counts toward, by Turnpike's ID. */
             user_id: string | null;
