@@ -20,7 +20,7 @@ type Failure struct {
 // Refuser is the budget or the rate limit that refused a request.
 type Refuser struct {
 	Kind    string `json:"kind"`              // "budget", or the field of the rate
-	Level   string `json:"level"`             // of the owner: workspace, project, key or run
+	Level   string `json:"level"`             // of the owner: workspace, project, key, user or run
 	ID      string `json:"id,omitzero"`       // of the owner
 	LimitID string `json:"limit_id,omitzero"` // if it is one of the owner's limits
 }

@@ -272,6 +272,7 @@ func exportRequests(req *request) (*view, error) {
 
 type requestData struct {
 	Row      requestRow
+	Failure  audit.Failure
 	Attempts []attemptRow
 	Source   string
 	Overhead time.Duration // time not spent at the provider
@@ -288,7 +289,7 @@ func requestPage(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := requestData{Row: rows[0], Attempts: attemptRows(e.Attempts), Source: sources[e.UsageSource]}
+	d := requestData{Row: rows[0], Failure: e.ReadFailure(), Attempts: attemptRows(e.Attempts), Source: sources[e.UsageSource]}
 	if e.Upstream > 0 && e.Latency > e.Upstream {
 		d.Overhead = e.Latency - e.Upstream
 	}
@@ -353,6 +354,9 @@ func attemptRows(raw json.RawMessage) []attemptRow {
 	}
 	return rows
 }
+
+// Waited returns how long Turnpike waited before the attempt.
+func (a attemptRow) Waited() time.Duration { return time.Duration(a.WaitMS) * time.Millisecond }
 
 // Took returns the duration of the attempt.
 func (a attemptRow) Took() time.Duration { return time.Duration(a.MS) * time.Millisecond }

@@ -80,11 +80,12 @@ func (g *snapshot) attempt(ctx context.Context, a *activeCall, targets []target,
 		if i > 0 {
 			a.record.Note(func(e *audit.Entry) { e.Model, e.Provider = t.offer.ID, t.provider.Name() })
 		}
+		started := time.Now() // latencies are real, even if the clock is not
 		resp, err := g.sendAttempt(ctx, a, send)
 		took := g.Now().Sub(a.attemptStarted)
 		if err == nil {
-			t.health.recordFirstByte(took)
-			a.observation.FirstByte = took
+			a.observation.FirstByte = time.Since(started)
+			t.health.recordFirstByte(a.observation.FirstByte)
 			if len(a.observation.Attempts) > 0 {
 				a.addAttempt(AttemptOK, http.StatusOK, took)
 			}

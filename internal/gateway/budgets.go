@@ -257,8 +257,11 @@ func rateLimitFault(err error, of []callLimit, c Call) error {
 	f := fault.New(fault.RateLimitExceeded, "%s", r.Error())
 	l := refusedBy(of, err)
 	by := &audit.Refuser{Kind: rateFields[r.Kind], Level: string(spend.Key), ID: r.ID}
-	if l != nil {
+	switch {
+	case l != nil:
 		by = l.refuser(rateFields[r.Kind])
+	case c.user != nil && r.ID == c.user.ID:
+		by.Level = string(spend.EndUser)
 	}
 	if c.Record != nil {
 		c.Record.Note(func(e *audit.Entry) { e.RefusedBy = by })

@@ -1570,7 +1570,7 @@ type AuditEntry_RefusedBy struct {
 	// Kind `budget`, `requests_per_minute`, `tokens_per_minute` or `concurrent_requests`. More values may be added.
 	Kind string `json:"kind"`
 
-	// Level The owner: `workspace`, `project`, `key` or `run`. More values may be added.
+	// Level The owner: `workspace`, `project`, `key`, `user` or `run`. More values may be added.
 	Level string `json:"level"`
 
 	// LimitID The ID of the limit, if it is one of the owner's `limits`.

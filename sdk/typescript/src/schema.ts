@@ -4431,7 +4431,7 @@ export interface components {
             refused_by: {
                 /** @description `budget`, `requests_per_minute`, `tokens_per_minute` or `concurrent_requests`. More values may be added. */
                 kind: string;
-                /** @description The owner: `workspace`, `project`, `key` or `run`. More values may be added. */
+                /** @description The owner: `workspace`, `project`, `key`, `user` or `run`. More values may be added. */
                 level: string;
                 /** @description The ID of the owner. Null for a run. */
                 id: string | null;
