@@ -112,16 +112,20 @@ func pagePaths(w *pagesData, get func(string) []byte) []string {
 		return string(found[1])
 	}
 	request := find("requests", `/requests/(req_[0-9a-z]+)`)
-	delivery := find("deliveries?status=failed", `/deliveries/(dlv_[0-9a-z]+)`)
+	delivery := find("deliveries?q=status:failed", `/deliveries/(dlv_[0-9a-z]+)`)
 	event := find("deliveries/"+delivery, `/events/(evt_[0-9a-z]+)`)
 	key, endpoint := w.keys[0], w.endpoints[0]
 	return []string{"", "keys", "keys/" + key, "keys/" + key + "/tokens", "projects", "projects/project-1",
 		"usage", "usage?group=key", "usage?group=model&bucket=hour", "usage?group=project&metric=credits",
-		"requests", "requests?key=" + key, "requests?status=502", "requests?ip=192.0.2.7", "requests?model=model-3", "requests?model=none", "requests?project=project-1",
+		"requests", "requests?q=last:30d", "requests?q=key:" + key, "requests?q=key:" + key + "+status:502", `requests?q=key:"service+7"`, "requests?q=key:service*+status:4xx",
+		"requests?q=status:502", "requests?q=status:4xx", "requests?q=status:failed+last:1h", "requests?q=ip:192.0.2.7", "requests?q=ip:192.0.2.*", "requests?q=model:model-3", "requests?q=model:model*",
+		"requests?q=model:none", "requests?q=model:none*", "requests?q=project:project-1", "requests?q=provider:none", "requests?q=error:none", "requests?q=path:/none*", "requests?q=method:DELETE",
+		"requests?q=%3E30s", "requests?q=cost:%3E1000", "requests?q=is:charged", "requests?q=model:none*+status:5xx+%3E2s+last:30d", "requests?q=user:eu_01h455vb4pex5vsknk084sn02q",
 		"requests/" + request, "log", "billing", "webhooks", "webhooks/" + endpoint,
-		"deliveries", "deliveries?status=failed", "deliveries?status=held", "deliveries?endpoint=" + endpoint, "deliveries?endpoint=" + endpoint + "&status=failed",
-		"deliveries?type=key.auto_revoked", "deliveries/" + delivery, "events", "events?type=key.auto_revoked", "events/" + event,
-		"jobs/images", "jobs/videos", "jobs/voice", "runs", "security", "team", "settings"}
+		"deliveries", "deliveries?q=status:failed", "deliveries?q=status:held", "deliveries?q=status:pending", "deliveries?q=endpoint:" + endpoint, "deliveries?q=endpoint:" + endpoint + "+status:failed",
+		"deliveries?q=endpoint:*service*+status:succeeded", "deliveries?q=event:key.auto_revoked", "deliveries?q=event:key.*+last:7d", "deliveries/" + delivery,
+		"events", "events?q=event:key.auto_revoked", "events?q=project:none", "events/" + event,
+		"jobs/images", "jobs/images?q=status:failed", "jobs/videos", "jobs/voice", "runs", "runs?q=status:failed", "log?q=action:none", "security", "team", "settings"}
 }
 
 // One workspace that has everything, over a month.
