@@ -88,8 +88,8 @@ func FindActions(ctx context.Context, q db.Querier, vis visibility.Filter, f Act
 	if len(f.Actors) > 0 {
 		s.Filter.AddIn("actor", f.Actors)
 	}
-	s.Filter.AddMatch("action", f.Action)
-	s.Filter.AddMatch("target", f.Target)
+	s.Filter.AddMatch(f.Action, "action")
+	s.Filter.AddMatch(f.Target, "target")
 	return db.Find(ctx, q, s, page, db.Record[*Action]{Scan: scanAction, ID: func(a *Action) string { return a.ID }})
 }
 

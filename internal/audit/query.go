@@ -29,7 +29,7 @@ type Filter struct {
 type Search struct {
 	KeyIDs   []string // any of them
 	KeyHint  string
-	Model    string
+	Model    string // that was called or requested
 	Provider string
 	Project  string
 	IP       string
@@ -45,10 +45,11 @@ func (s Search) conditions(c *db.Conditions) {
 	if len(s.KeyIDs) > 0 {
 		c.AddIn("key_id", s.KeyIDs)
 	}
-	for _, by := range []struct{ column, pattern string }{{"key_hint", s.KeyHint}, {"model", s.Model}, {"provider", s.Provider}, {"project", s.Project}, {"ip", s.IP},
+	for _, by := range []struct{ column, pattern string }{{"key_hint", s.KeyHint}, {"provider", s.Provider}, {"project", s.Project}, {"ip", s.IP},
 		{"method", s.Method}, {"path", s.Path}, {"error_code", s.Error}} {
-		c.AddMatch(by.column, by.pattern)
+		c.AddMatch(by.pattern, by.column)
 	}
+	c.AddMatch(s.Model, "model", "requested_model")
 	c.AddRange("status", s.Status)
 	c.AddRange("latency_us", s.Latency)
 	c.AddRange("credits + simulated_credits", s.Cost)

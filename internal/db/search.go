@@ -196,15 +196,22 @@ func (c *Conditions) AddRange(column string, r Range) {
 
 // AddMatch adds the condition that a column matches a pattern, in which * stands for any
 // characters. Patterns ignore case; other text must be equal. An empty pattern adds
-// nothing.
-func (c *Conditions) AddMatch(column, pattern string) {
-	switch {
-	case pattern == "":
-	case strings.Contains(pattern, "*"):
-		c.Add("lower("+column+`) LIKE ? ESCAPE '\'`, likePattern.Replace(strings.ToLower(pattern)))
-	default:
-		c.Add(column+" =", pattern)
+// nothing. With several columns, one of them must match.
+func (c *Conditions) AddMatch(pattern string, columns ...string) {
+	if pattern == "" {
+		return
 	}
+	var either []string
+	for _, column := range columns {
+		if strings.Contains(pattern, "*") {
+			either = append(either, "lower("+column+`) LIKE ? ESCAPE '\'`)
+			c.args = append(c.args, likePattern.Replace(strings.ToLower(pattern)))
+		} else {
+			either = append(either, column+" = ?")
+			c.args = append(c.args, pattern)
+		}
+	}
+	c.list = append(c.list, "("+strings.Join(either, " OR ")+")")
 }
 
 var likePattern = strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`, "*", "%")

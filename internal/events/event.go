@@ -249,8 +249,8 @@ func (f Filter) search(vis visibility.Filter) db.Search {
 	if !f.Until.IsZero() {
 		s.Where.Add("id <", ids.Floor(ids.Event, f.Until))
 	}
-	s.Filter.AddMatch("type", string(f.Type))
-	s.Filter.AddMatch("project", f.Project)
+	s.Filter.AddMatch(string(f.Type), "type")
+	s.Filter.AddMatch(f.Project, "project")
 	return s
 }
 

@@ -92,6 +92,6 @@ func (w WorkSearch) Narrow(s *db.Search, prefix string) {
 	if len(w.KeyIDs) > 0 {
 		s.Filter.AddIn("key_id", w.KeyIDs)
 	}
-	s.Filter.AddMatch("project", w.Project)
-	s.Filter.AddMatch("model", w.Model)
+	s.Filter.AddMatch(w.Project, "project")
+	s.Filter.AddMatch(w.Model, "model")
 }

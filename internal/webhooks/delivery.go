@@ -164,7 +164,7 @@ func (f DeliveryFilter) search(ctx context.Context, q db.Querier, vis visibility
 	default:
 		search.Filter.Add("status =", string(f.State))
 	}
-	search.Filter.AddMatch("type", string(f.Type))
+	search.Filter.AddMatch(string(f.Type), "type")
 	return search, nil
 }
 

@@ -148,12 +148,13 @@ func TestRequestsAreSearched(t *testing.T) {
 			list = append(list, at(one, 200))
 		}
 		made := logs(t, s, list...)
+		b.exec(t, "UPDATE requests SET requested_model = 'gpt-unknown' WHERE id = $1", made[1])
 		day := s.Clock.Now().UTC().Format(time.DateOnly)
 		tomorrow := s.Clock.Now().UTC().AddDate(0, 0, 1).Format(time.DateOnly)
 		for search, want := range map[string][]int{
 			"model:big": {0}, "model:B*": {0}, "project:sh*p": {0}, "ip:192.0.2.9": {0}, "192.0.2.9": {0}, "status:429": {1}, "429": {1}, "status:4xx": {1}, "status:failed": {1, 2}, "status:>429": {2},
 			"is:charged": {0}, "cost:>4.9": {0}, "cost:>5": {}, "model:big >45ms": {0}, "model:big <45ms": {}, "path:/v1/chat* project:shop": {0}, "/v1/none": {}, "provider:some* model:big": {0},
-			"method:post ip:192.0.2.9": {0}, "error:none": {}, "key:" + two: {1, 2}, "key:" + two + " status:502": {2}, `key:"The other one"`: {1, 2}, `key:"THE other*" 429`: {1}, "model:none": {},
+			"method:post ip:192.0.2.9": {0}, "error:none": {}, "key:" + two: {1, 2}, "key:" + two + " status:502": {2}, `key:"The other one"`: {1, 2}, `key:"THE other*" 429`: {1}, "model:none": {}, "model:gpt-unknown": {1}, "model:gpt*": {1},
 			"from:" + tomorrow: {}, "until:" + day + "T00:00": {}, "model:big from:" + day + " until:" + day: {0}, "model:big last:24h": {0},
 		} {
 			a := b.get(t, b.in(accounts.Live, "requests"+query(search))).is(t, 200).hides(t, `id="search-problems"`)
