@@ -1,8 +1,6 @@
 package dashboard
 
 import (
-	"cmp"
-	"encoding/json"
 	"errors"
 	"net/netip"
 	"slices"
@@ -13,10 +11,8 @@ import (
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
-	"turnpike/internal/gateway"
 	"turnpike/internal/ids"
 	"turnpike/internal/logsearch"
-	"turnpike/internal/providers"
 	"turnpike/internal/spend"
 	"turnpike/internal/web"
 )
@@ -269,94 +265,3 @@ func exportRequests(req *request) (*view, error) {
 	}
 	return nil, nil
 }
-
-type requestData struct {
-	Row      requestRow
-	Failure  audit.Failure
-	Attempts []attemptRow
-	Source   string
-	Overhead time.Duration // time not spent at the provider
-	Metadata string
-}
-
-func requestPage(req *request) (*view, error) {
-	id := req.id()
-	e, err := audit.Get(req.Context(), req.s.DB, req.principal.Visibility(), id)
-	if err != nil {
-		return nil, err
-	}
-	rows, err := req.requestRows([]*audit.Entry{e})
-	if err != nil {
-		return nil, err
-	}
-	d := requestData{Row: rows[0], Failure: e.ReadFailure(), Attempts: attemptRows(e.Attempts), Source: sources[e.UsageSource]}
-	if e.Upstream > 0 && e.Latency > e.Upstream {
-		d.Overhead = e.Latency - e.Upstream
-	}
-	if len(e.TokenMetadata) > 0 {
-		d.Metadata = escapeInvisible(showJSON(e.TokenMetadata))
-	}
-	return &view{template: "request", title: "Request " + e.RequestID, data: d, live: !e.Settled}, nil
-}
-
-var sources = map[string]string{
-	audit.UsageProvider:  "reported by the provider",
-	audit.UsageEstimated: "estimated by the server; the provider reported none",
-	audit.UsagePartial:   "partial; the client disconnected before the end",
-	audit.UsageRecovered: "the server stopped before the end; charged the reserved amount",
-}
-
-type attemptRow struct {
-	gateway.Attempt
-	Number int
-	Why    string
-	Then   string
-}
-
-var outcomes = map[string]string{
-	gateway.AttemptOK:                   "succeeded",
-	string(providers.KindConnect):       "could not connect",
-	string(providers.KindTimeout):       "timed out",
-	string(providers.KindRateLimited):   "rate limited by the provider",
-	string(providers.KindOverloaded):    "the provider is overloaded",
-	string(providers.KindServer):        "the provider failed",
-	string(providers.KindAuth):          "the provider rejected the server's key",
-	string(providers.KindNoModel):       "the provider does not know the model",
-	string(providers.KindInvalid):       "the provider rejected the request",
-	string(providers.KindTooLong):       "the request exceeds the model's context",
-	gateway.AttemptUnsupported:          "not supported by the provider",
-	string(providers.KindProtocol):      "invalid response",
-	string(providers.KindCut):           "the response was cut off",
-	string(providers.KindLocal):         "this server was out of file descriptors",
-	string(providers.KindBlockedInput):  "the input was blocked by a filter",
-	string(providers.KindBlockedOutput): "the output was blocked by a filter",
-}
-
-// attemptRows reads the router's attempts. There are none if the first one succeeded.
-func attemptRows(raw json.RawMessage) []attemptRow {
-	var tried []gateway.Attempt
-	if len(raw) == 0 || json.Unmarshal(raw, &tried) != nil {
-		return nil
-	}
-	rows := make([]attemptRow, len(tried))
-	for i, a := range tried {
-		rows[i] = attemptRow{Attempt: a, Number: i + 1, Why: cmp.Or(outcomes[a.Outcome], a.Outcome)}
-		switch {
-		case a.Outcome == gateway.AttemptOK:
-			rows[i].Then = "used"
-		case i+1 == len(tried):
-			rows[i].Then = "gave up"
-		case tried[i+1].Provider == a.Provider && tried[i+1].Model == a.Model:
-			rows[i].Then = "retried"
-		default:
-			rows[i].Then = "tried the next model"
-		}
-	}
-	return rows
-}
-
-// Waited returns how long Turnpike waited before the attempt.
-func (a attemptRow) Waited() time.Duration { return time.Duration(a.WaitMS) * time.Millisecond }
-
-// Took returns the duration of the attempt.
-func (a attemptRow) Took() time.Duration { return time.Duration(a.MS) * time.Millisecond }

@@ -301,11 +301,46 @@ func TestRequestPageShowsRouterAttempts(t *testing.T) {
 		w := s.Workspace(t, "acme")
 		b := member(t, s, w, accounts.Viewer)
 		_, keyID := s.Key(t, w, accounts.Live)
-		tried := `[{"provider":"first","model":"small","outcome":"rate_limited","status":429,"ms":12},{"provider":"first","model":"small","outcome":"connect","ms":3},` +
-			`{"provider":"spare","model":"other","outcome":"ok","ms":250}]`
+		tried := `[{"provider":"first","model":"small","outcome":"rate_limited","status":429,"ms":12},{"provider":"first","model":"small","outcome":"connect","ms":3,"wait_ms":250},` +
+			`{"provider":"spare","model":"other","outcome":"ok","status":200,"ms":25}]`
 		id := logs(t, s, entry{workspace: w, env: accounts.Live, key: keyID, model: "other", status: 200, credits: 1_500_000, attempts: tried, metadata: `{"user":"u7"}`})[0]
-		b.get(t, b.in(accounts.Live, "requests/"+id)).shows(t, "Router attempts", "rate limited by the provider", "retried", "could not connect",
-			"tried the next model", "250 ms", "answered", "1.50", "v7", "the client disconnected before the end", "40 ms of it at the provider", "5.60 ms here", "&#34;user&#34;: &#34;u7&#34;")
+		b.get(t, b.in(accounts.Live, "requests/"+id)).shows(t, "Routing attempts", "rate limited by the provider", "retried", "could not connect",
+			"tried the next model", "250 ms", "succeeded", "1.50", "v7", "the client disconnected before the end", "40.0 ms of it at the provider", "Wait for the provider&#39;s rate limit", "&#34;user&#34;: &#34;u7&#34;").
+			hides(t, "The request failed")
+	})
+}
+
+// TestRequestPageExplainsFailure covers what a client was told, with the way to the limit that refused.
+func TestRequestPageExplainsFailure(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		b := member(t, s, w, accounts.Viewer)
+		key, keyID := s.Key(t, w, accounts.Test)
+		failed := s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: key, Body: chatWith("gpt-nonexistent", "hi")}).Want(t, 404, "model_not_found")
+		invalid := s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: key, Body: map[string]any{"model": "gpt-4o-mini", "messages": "hi"}}).Want(t, 400, "invalid_parameter")
+		s.Do(t, harness.Request{Method: "GET", Path: "/v1/models", Key: key}).Want(t, 200, "")
+		page := b.get(t, b.in(accounts.Test, "requests/"+failed.Header.Get("X-Request-Id")+"?q=status%3Afailed"))
+		page.shows(t, "This server has no such model", "gpt-nonexistent", html.EscapeString(failed.Text("error.message")), "/docs/reference/errors#model_not_found", "none was called",
+			"$TURNPIKE_API_KEY", html.EscapeString(`"model":"gpt-nonexistent"`)).hides(t, key, "Older")
+		// The neighbors are those of the filtered list.
+		newer := page.link(t, `.*</svg> Newer`)
+		if !strings.HasSuffix(newer, invalid.Header.Get("X-Request-Id")+"?q=status%3Afailed") {
+			t.Errorf("the newer request is %s, want the other one that failed", newer)
+		}
+		b.get(t, newer).shows(t, "A value in the request is invalid", "<code>messages</code>", html.EscapeString(invalid.Text("error.message")), "Older").hides(t, "Newer")
+		b.get(t, b.in(accounts.Test, "requests?q=status%3Afailed")).shows(t, failed.Header.Get("X-Request-Id")+"?q=status%3Afailed")
+
+		refused := logs(t, s, entry{workspace: w, env: accounts.Live, key: keyID, status: 402})[0]
+		err := s.DB.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := tx.Exec(t.Context(), "UPDATE requests SET error_code = 'budget_exceeded', requested_model = 'small', failure = $2 WHERE id = $1", refused,
+				`{"message":"Too little left.","refused_by":{"kind":"budget","level":"project","id":"shop","limit_id":"lim_1"}}`)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.get(t, b.in(accounts.Live, "requests/"+refused)).shows(t, "A budget has too little left", "Too little left.", "budget of the project", "/projects/shop", "lim_1", "Raise the budget")
 	})
 }
 
