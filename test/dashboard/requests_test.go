@@ -305,7 +305,7 @@ func TestRequestPageShowsRouterAttempts(t *testing.T) {
 			`{"provider":"spare","model":"other","outcome":"ok","status":200,"ms":25}]`
 		id := logs(t, s, entry{workspace: w, env: accounts.Live, key: keyID, model: "other", status: 200, credits: 1_500_000, attempts: tried, metadata: `{"user":"u7"}`})[0]
 		b.get(t, b.in(accounts.Live, "requests/"+id)).shows(t, "Routing attempts", "rate limited by the provider", "retried", "could not connect",
-			"tried the next model", "250 ms", "succeeded", "1.50", "v7", "the client disconnected before the end", "40.0 ms of it at the provider", "Wait for the provider&#39;s rate limit", "&#34;user&#34;: &#34;u7&#34;").
+			"tried the next model", "250 ms", "succeeded", "1.50", "v7", "the client disconnected before the end", "40 ms of it at the provider", "Wait for the provider&#39;s rate limit", "&#34;user&#34;: &#34;u7&#34;").
 			hides(t, "The request failed")
 	})
 }
