@@ -12,7 +12,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/access"
-	"turnpike/internal/accounts"
 	"turnpike/internal/agents/tools"
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
@@ -38,9 +37,7 @@ const approvalDecided = "approval.decided"
 
 // DecideParams say who decides about which call.
 type DecideParams struct {
-	Principal  *access.Principal
-	Actor      audit.Actor
-	Role       accounts.Role // of a person; empty for a key
+	tools.Decider
 	RunID      string
 	ApprovalID string
 	Decision   Decision
@@ -119,7 +116,8 @@ func (s *Service) Decide(ctx context.Context, tx *db.Tx, in DecideParams) (*Run,
 		return nil, nil, fault.New(fault.InvalidState, "The approval has expired.")
 	}
 	rules := r.rulesFor(c)
-	if err := s.mayDecide(ctx, tx, r, rules, in); err != nil {
+	simple := d.Decision == Approve || d.Decision == Deny
+	if err := rules.AllowDecision(ctx, tx, in.Decider, r.KeyID, simple); err != nil {
 		return nil, nil, err
 	}
 	o := newOutcome(r)
@@ -198,71 +196,12 @@ func (o *outcome) decide(c *Call, rules *tools.ApprovalRules, in DecideParams, n
 
 func capitalized(s string) string { return strings.ToUpper(s[:1]) + strings.TrimSuffix(s[1:], ".") }
 
-// mayDecide checks the approval rules of the tool.
-func (s *Service) mayDecide(ctx context.Context, tx *db.Tx, r *Run, rules *tools.ApprovalRules, in DecideParams) error {
-	if len(rules.Roles) > 0 && !slices.Contains(rules.Roles, in.Role) {
-		return fault.New(fault.InsufficientScope, "Only members with these roles may decide about calls of this tool, in the dashboard: %s.", joinRoles(rules.Roles))
-	}
-	if rules.Approvers > 1 && (in.Decision.Decision == Edit || in.Decision.Decision == Respond) {
-		return fault.Invalid("decision", "Calls of this tool need two approvers, so they can only be approved or denied.")
-	}
-	if !rules.ExcludeCreator {
-		return nil
-	}
-	creators, err := access.CreatorsOf(ctx, tx, r.KeyID)
-	if err != nil {
-		return err
-	}
-	if in.Principal.DescendsFrom(creators) {
-		return fault.New(fault.InsufficientScope, "The creator of the run may not decide about calls of this tool. Ask someone else.")
-	}
-	return nil
-}
-
-func joinRoles(roles []accounts.Role) string {
-	names := make([]string, len(roles))
-	for i, r := range roles {
-		names[i] = string(r)
-	}
-	return strings.Join(names, ", ")
-}
-
 // checkApprovers rejects a run with approval rules that no one can satisfy.
-func checkApprovers(ctx context.Context, tx *db.Tx, d *Draft) error {
-	var people []*accounts.User
-	var creators []string
-	for i, spec := range d.Run.Specs {
-		rules := spec.Rules
-		if len(rules.Roles) == 0 {
-			continue // keys can decide, too
-		}
-		if people == nil {
-			var err error
-			if people, err = accounts.ListUsers(ctx, tx, d.Run.WorkspaceID); err != nil {
-				return err
-			}
-			if creators, err = access.CreatorsOf(ctx, tx, d.Run.KeyID); err != nil {
-				return err
-			}
-		}
+func checkApprovers(ctx context.Context, tx *db.Tx, r *Run) error {
+	for i, spec := range r.Specs {
 		param := fmt.Sprintf("tools[%d].approval_rules", i)
-		var able, others int64
-		for _, p := range people {
-			if !slices.Contains(rules.Roles, p.Role) || !access.RoleGrant(p.Role, d.Run.Environment).Allows(access.AgentRunsApprove) {
-				continue
-			}
-			able++
-			if !slices.Contains(creators, p.ID) {
-				others++
-			}
-		}
-		switch need := max(1, rules.Approvers); {
-		case able == 0:
-			return fault.Invalid(param+".roles", "%s.roles names no role of a member who may approve calls. Members of this workspace must be able to decide.", param)
-		case able < need:
-			return fault.Invalid(param+".approvers", "%s.approvers needs %d members with these roles, and the workspace has %d.", param, need, able)
-		case rules.ExcludeCreator && others < need:
-			return fault.Invalid(param+".exclude_creator", "%s.exclude_creator leaves %d members who may decide, and %d are needed.", param, others, need)
+		if err := spec.Rules.CheckSatisfiable(ctx, tx, param, tools.Approvers{Tenant: r.Tenant, KeyID: r.KeyID}); err != nil {
+			return err
 		}
 	}
 	return nil

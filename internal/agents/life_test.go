@@ -583,7 +583,7 @@ func (l *life) decide(rt *rapid.T) {
 		d.Response = "instead"
 	}
 	err := l.DB.Write(context.Background(), func(tx *db.Tx) error {
-		_, _, err := l.Decide(context.Background(), tx, DecideParams{Principal: l.principal, Actor: audit.Operator, RunID: l.runID, ApprovalID: c.ApprovalID, Decision: d})
+		_, _, err := l.Decide(context.Background(), tx, DecideParams{Decider: tools.Decider{Principal: l.principal, Actor: audit.Operator}, RunID: l.runID, ApprovalID: c.ApprovalID, Decision: d})
 		return err
 	})
 	switch {

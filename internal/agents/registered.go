@@ -32,8 +32,11 @@ func (s *Service) lookUpServers(ctx context.Context, tx *db.Tx, r *Run, p *acces
 		}
 		spec.ServerID, spec.ServerURL = server.ID, server.URL
 		spec.TimeoutSeconds = int(cmp.Or(int64(spec.TimeoutSeconds), server.TimeoutSeconds))
+		spec.Rules = server.Rules
 		if spec.Approval.Rule() != "always" {
 			spec.Approval = server.Approval
+		} else {
+			spec.Rules.Conditions = nil // the run wants a decision about every call
 		}
 		for _, name := range spec.AllowedTools {
 			if !server.Offers(name) {

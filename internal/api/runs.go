@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/agents"
+	"turnpike/internal/agents/tools"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
@@ -244,7 +245,7 @@ func decideApproval(ctx context.Context, c *Call, tx *db.Tx, in agents.Decision)
 	if !ids.Valid(ids.Approval, approval) {
 		return nil, fault.NoSuch("approval", web.Sanitize(approval, 64))
 	}
-	return showRun(c.s.Agents.Decide(ctx, tx, agents.DecideParams{Principal: c.Principal, Actor: c.Actor(), RunID: c.id(), ApprovalID: approval, Decision: in}))
+	return showRun(c.s.Agents.Decide(ctx, tx, agents.DecideParams{Decider: tools.Decider{Principal: c.Principal, Actor: c.Actor()}, RunID: c.id(), ApprovalID: approval, Decision: in}))
 }
 
 type runEvent struct {

@@ -23,6 +23,7 @@ type toolServerObject struct {
 	HasHeaders      bool                    `json:"has_headers"`
 	OAuthStatus     *string                 `json:"oauth_status"`
 	Approval        tools.Approval          `json:"require_approval"`
+	Rules           *tools.ApprovalRules    `json:"approval_rules"`
 	AllowedTools    *[]string               `json:"allowed_tools"`
 	ToolSettings    map[string]toolSettings `json:"tool_settings"`
 	TimeoutSeconds  int64                   `json:"timeout_seconds"`
@@ -59,6 +60,9 @@ func newToolServerObject(s *toolservers.Server) (*toolServerObject, error) {
 	if s.AllowedTools != nil {
 		o.AllowedTools = &s.AllowedTools
 	}
+	if !s.Rules.IsZero() {
+		o.Rules = &s.Rules
+	}
 	for name, price := range s.Prices {
 		o.ToolSettings[name] = toolSettings{price}
 	}
@@ -84,6 +88,7 @@ type createToolServerRequest struct {
 	Headers         map[string]string       `json:"headers"`
 	OAuth           *toolservers.OAuth      `json:"oauth"`
 	Approval        *tools.Approval         `json:"require_approval"`
+	Rules           *tools.ApprovalRules    `json:"approval_rules"`
 	AllowedTools    *[]string               `json:"allowed_tools"`
 	ToolSettings    map[string]toolSettings `json:"tool_settings"`
 	TimeoutSeconds  *int64                  `json:"timeout_seconds"`
@@ -95,6 +100,9 @@ func createToolServer(ctx context.Context, c *Call, tx *db.Tx, in createToolServ
 		Approval: tools.ApproveAlways, Prices: pricesOf(in.ToolSettings)}
 	if in.Approval != nil {
 		s.Approval = *in.Approval
+	}
+	if in.Rules != nil {
+		s.Rules = *in.Rules
 	}
 	if in.AllowedTools != nil {
 		s.AllowedTools = *in.AllowedTools
@@ -157,6 +165,7 @@ type updateToolServerRequest struct {
 	Headers         jsonbody.Optional[map[string]string]       `json:"headers"`
 	OAuth           jsonbody.Optional[toolservers.OAuth]       `json:"oauth"`
 	Approval        jsonbody.Optional[tools.Approval]          `json:"require_approval"`
+	Rules           jsonbody.Optional[tools.ApprovalRules]     `json:"approval_rules"`
 	AllowedTools    jsonbody.Optional[[]string]                `json:"allowed_tools"`
 	ToolSettings    jsonbody.Optional[map[string]toolSettings] `json:"tool_settings"`
 	TimeoutSeconds  jsonbody.Optional[int64]                   `json:"timeout_seconds"`
@@ -178,6 +187,7 @@ func updateToolServer(ctx context.Context, c *Call, tx *db.Tx, in updateToolServ
 			set(&s.Description, in.Description)
 			set(&s.URL, in.URL)
 			set(&s.Approval, in.Approval)
+			set(&s.Rules, in.Rules)
 			set(&s.AllowedTools, in.AllowedTools)
 			set(&s.TimeoutSeconds, in.TimeoutSeconds)
 			set(&s.ApprovalSeconds, in.ApprovalSeconds)

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"cmp"
+	"slices"
 
 	"turnpike/internal/agents"
 	"turnpike/internal/agents/toolservers"
@@ -27,7 +28,9 @@ type approvalRow struct {
 	*toolservers.Approval
 	State   toolservers.ApprovalStatus
 	Decider string // a person's name
-	Refused bool   // its form was rejected and is shown again
+
+	FirstApprover string // if two must approve
+	Refused       bool   // its form was rejected and is shown again
 }
 
 // Exactly returns the arguments with every character visible.
@@ -57,12 +60,20 @@ func approvalsPage(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	names, err := req.peopleNames(web.Map(found.Rows, func(a *toolservers.Approval) string { return a.DecidedBy })...)
+	var people []string
+	for _, a := range slices.Concat(pending, found.Rows) {
+		people = append(append(people, a.DecidedBy), a.ApprovedBy...)
+	}
+	names, err := req.peopleNames(people...)
 	if err != nil {
 		return nil, err
 	}
 	row := func(a *toolservers.Approval) approvalRow {
-		return approvalRow{Approval: a, State: a.Status(req.now()), Decider: cmp.Or(names[a.DecidedBy], a.DecidedBy), Refused: req.problem != nil && req.id() == a.ID}
+		r := approvalRow{Approval: a, State: a.Status(req.now()), Decider: cmp.Or(names[a.DecidedBy], a.DecidedBy), Refused: req.problem != nil && req.id() == a.ID}
+		if len(a.ApprovedBy) > 0 {
+			r.FirstApprover = cmp.Or(names[a.ApprovedBy[0]], a.ApprovedBy[0])
+		}
+		return r
 	}
 	d := approvalsData{Pending: web.Map(pending, row), Rows: web.Map(found.Rows, row), Next: req.pager(page, found.More, func() string { return found.Cursor })}
 	return &view{template: "approvals", title: "Approvals", data: d, live: true}, nil
@@ -85,7 +96,16 @@ func decideToolCall(req *request) (*view, error) {
 	default:
 		return nil, fault.Invalid("decision", "Approve or deny the call.")
 	}
-	return req.save(req.to("approvals"), "The call is "+decisionVerbs[decision]+".", func(tx *db.Tx) error {
-		return req.s.ToolServers.Decide(req.Context(), tx, req.actor(), req.principal.Visibility(), d)
-	})
+	var a *toolservers.Approval
+	if err := req.write(func(tx *db.Tx) (err error) {
+		a, err = req.s.ToolServers.Decide(req.Context(), tx, req.decider(), d)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	notice := "The call is " + decisionVerbs[decision] + "."
+	if a.Status(req.now()) == toolservers.Pending {
+		notice = "You approved the call. Someone else must approve it, too."
+	}
+	return req.redirect(req.to("approvals"), flash{Notice: notice})
 }

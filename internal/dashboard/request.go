@@ -11,6 +11,7 @@ import (
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
+	"turnpike/internal/agents/tools"
 	"turnpike/internal/audit"
 	"turnpike/internal/clientip"
 	"turnpike/internal/db"
@@ -45,6 +46,11 @@ func (req *request) browser() people.Browser {
 // actor returns who acts, for the admin log.
 func (req *request) actor() audit.Actor {
 	return audit.Actor{Name: req.session.UserID, IP: req.IP.String(), RequestID: req.ID}
+}
+
+// decider returns who decides about tool calls.
+func (req *request) decider() tools.Decider {
+	return tools.Decider{Principal: req.principal, Actor: req.actor(), Role: req.role}
 }
 
 // caller returns who manages keys.

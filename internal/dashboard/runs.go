@@ -338,7 +338,7 @@ func decideRun(req *request) (*view, error) {
 		return nil, fault.Missing("arguments_hash", "The form has no arguments hash. Reload the page.")
 	}
 	return req.save(req.to("runs/"+req.id()), "The call is "+decisionVerbs[d.Decision]+".", func(tx *db.Tx) error {
-		_, _, err := req.s.Agents.Decide(req.Context(), tx, agents.DecideParams{Principal: req.principal, Actor: req.actor(), Role: req.role, RunID: req.id(), ApprovalID: approval, Decision: d})
+		_, _, err := req.s.Agents.Decide(req.Context(), tx, agents.DecideParams{Decider: req.decider(), RunID: req.id(), ApprovalID: approval, Decision: d})
 		return err
 	})
 }

@@ -38,17 +38,18 @@ type toolServerForm struct {
 	Server   *toolservers.Server
 	Approval string // always, never or lists
 	Tools    string // the allowed tools, one in each line
+	Rules    rulesForm
 }
 
 // Seen returns the fingerprint of the server.
 func (f toolServerForm) Seen() string { return toolServerFingerprint(f.Server) }
 
 func toolServerFingerprint(s *toolservers.Server) string {
-	return fingerprint(s.Label, s.URL, s.Description, s.Approval.Rule(), s.AllowedTools, s.TimeoutSeconds, s.ApprovalSeconds)
+	return fingerprint(s.Label, s.URL, s.Description, s.Approval.Rule(), s.Rules, s.AllowedTools, s.TimeoutSeconds, s.ApprovalSeconds)
 }
 
 func newToolServerForm(s *toolservers.Server) toolServerForm {
-	return toolServerForm{s, s.Approval.Rule(), strings.Join(s.AllowedTools, "\n")}
+	return toolServerForm{s, s.Approval.Rule(), strings.Join(s.AllowedTools, "\n"), newRulesForm(s.Rules)}
 }
 
 func newToolServerPage(*request) (*view, error) {
@@ -78,6 +79,10 @@ func (req *request) readToolServer() (toolservers.Change, error) {
 	if err != nil {
 		return c, err
 	}
+	rules, err := req.readRules()
+	if err != nil {
+		return c, err
+	}
 	approval := req.form("require_approval")
 	c.Apply = func(s *toolservers.Server) {
 		s.Label, s.URL, s.Description = req.form("label"), req.form("url"), req.form("description")
@@ -87,6 +92,7 @@ func (req *request) readToolServer() (toolservers.Change, error) {
 		if approval != s.Approval.Rule() {
 			s.Approval = tools.ApprovalRule(approval)
 		}
+		s.Rules = rules
 		s.TimeoutSeconds, s.ApprovalSeconds = 0, 0
 		if timeout != nil {
 			s.TimeoutSeconds = *timeout
@@ -156,6 +162,7 @@ func (req *request) toolServer() (*toolservers.Server, error) {
 type toolServerData struct {
 	Server    *toolservers.Server
 	Approval  string
+	Rules     rulesForm
 	Tools     []serverTool
 	Simulated bool
 	MCP       string
@@ -186,7 +193,7 @@ func showToolServer(req *request, s *toolservers.Server) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := toolServerData{Server: s, Approval: s.Approval.Rule(), Simulated: mode == accounts.ToolsSimulated, MCP: req.s.PublicURL + "/mcp/" + s.Label,
+	d := toolServerData{Server: s, Approval: s.Approval.Rule(), Rules: newRulesForm(s.Rules), Simulated: mode == accounts.ToolsSimulated, MCP: req.s.PublicURL + "/mcp/" + s.Label,
 		Callback: req.toolCallback()}
 	for _, t := range list {
 		d.Tools = append(d.Tools, serverTool{t, s.Price(t.Tool.Name)})

@@ -19,6 +19,7 @@ import (
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
+	"turnpike/internal/agents/tools"
 	"turnpike/internal/agents/toolservers"
 	"turnpike/internal/audit"
 	"turnpike/internal/config"
@@ -512,9 +513,21 @@ func (c *client) waitingApproval(t *testing.T) *toolservers.Approval {
 
 func (c *client) decideTool(t *testing.T, a *toolservers.Approval, approve bool, reason string) error {
 	t.Helper()
+	return c.decideToolAs(t, c.person("usr_1", accounts.Owner), a, toolservers.Decision{Approve: approve, Reason: reason})
+}
+
+// person returns a member who decides in the dashboard.
+func (c *client) person(id string, role accounts.Role) tools.Decider {
+	return tools.Decider{Principal: access.PersonPrincipal(id, role, c.workspace.In(c.env)), Actor: audit.Actor{Name: id}, Role: role}
+}
+
+// decideToolAs makes a decision about a call and the arguments in a.
+func (c *client) decideToolAs(t *testing.T, by tools.Decider, a *toolservers.Approval, d toolservers.Decision) error {
+	t.Helper()
+	d.ApprovalID, d.Hash = a.ID, a.Hash
 	return c.DB.Write(t.Context(), func(tx *db.Tx) error {
-		return c.approver(t).Decide(t.Context(), tx, audit.Actor{Name: "usr_1"}, visibility.Filter{Tenant: c.workspace.In(c.env)},
-			toolservers.Decision{ApprovalID: a.ID, Approve: approve, Reason: reason, Hash: a.Hash})
+		_, err := c.approver(t).Decide(t.Context(), tx, by, d)
+		return err
 	})
 }
 
@@ -592,10 +605,8 @@ func TestMCPApprovalCanEditArgumentsOrRespond(t *testing.T) {
 		c.register(t, "docs", docs.URL)
 		session := c.connectMCP(t, "/mcp", c.key, nil)
 		decide := func(a *toolservers.Approval, d toolservers.Decision) error {
-			d.ApprovalID, d.Hash, d.Approve = a.ID, a.Hash, true
-			return c.DB.Write(t.Context(), func(tx *db.Tx) error {
-				return c.approver(t).Decide(t.Context(), tx, audit.Actor{Name: "usr_1"}, visibility.Filter{Tenant: c.workspace.In(c.env)}, d)
-			})
+			d.Approve = true
+			return c.decideToolAs(t, c.person("usr_1", accounts.Owner), a, d)
 		}
 		done := toolCallInBackground(t.Context(), session, "docs__drop", map[string]any{"a": 1})
 		a := c.waitingApproval(t)

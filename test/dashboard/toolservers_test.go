@@ -93,6 +93,18 @@ func TestToolServerIsRegisteredAndItsCallsAreApproved(t *testing.T) {
 
 	o.follow(t, o.post(t, path+"/edit", url.Values{"label": {"store"}, "url": {shop.URL}, "require_approval": {"lists"}, "timeout_seconds": {"5"}, "approval_timeout_seconds": {"60"}})).
 		shows(t, "Tool server saved.", "store__pay", "5 seconds")
+	rules := url.Values{"label": {"store"}, "url": {shop.URL}, "require_approval": {"always"}, "timeout_seconds": {"5"}, "approval_timeout_seconds": {"60"},
+		"approval_roles": {"owner", "admin"}, "exclude_creator": {"yes"}, "conditions": {"/amount gt 100\r\n/to ne shop"}, "on_expiry": {"report"}}
+	for field, bad := range map[string][2]string{"conditions": {"amount gt 100", "JSON Pointer"}, "approval_roles": {"boss", "roles"}, "two_approvers": {"yes", "approvers"}} {
+		wrong := maps.Clone(rules)
+		wrong.Set(field, bad[0])
+		o.post(t, path+"/edit", wrong).rejects(t, 400, bad[1])
+	}
+	o.follow(t, o.post(t, path+"/edit", rules)).shows(t, "Tool server saved.", "decided by owner or admin, not the creator, only if /amount gt 100 or /to ne", "reported to the model")
+	o.get(t, path+"/edit").shows(t, `value="admin" checked`, "/amount gt 100", `name="exclude_creator" value="yes" checked`).hides(t, `value="developer" checked`, `name="two_approvers" value="yes" checked`)
+	if body := string(o.s.Do(t, mcpRequest(o.key, "store__pay", `{"amount":5,"to":"shop"}`)).Body); !strings.Contains(body, "done pay") {
+		t.Errorf("got %s, want a call without an approval", body)
+	}
 	o.follow(t, o.post(t, path+"/refresh", nil)).shows(t, "Tools read.")
 	o.follow(t, o.post(t, path+"/delete", nil)).shows(t, "Tool server deleted.", "No test tool servers yet")
 }

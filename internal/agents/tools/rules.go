@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/big"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -38,6 +39,9 @@ type ApprovalRules struct {
 	Conditions []Condition `json:"conditions,omitempty"`
 }
 
+// IsZero reports whether all rules are the defaults.
+func (r *ApprovalRules) IsZero() bool { return reflect.ValueOf(*r).IsZero() }
+
 // Condition compares a value in the arguments of a call.
 type Condition struct {
 	Path     string         `json:"path"` // a JSON Pointer, such as /amount
@@ -67,19 +71,20 @@ func (s *Spec) setRules(at string, given *ApprovalRules) error {
 	}
 	param := at + ".approval_rules"
 	if s.Registered {
-		return fault.Invalid(param, "%s has no server_url, so it names a registered tool server. Omit approval_rules, or send server_url.", at)
+		return fault.Invalid(param, "%s has no server_url, so it names a registered tool server, which has its own approval rules. Omit approval_rules, or send server_url.", at)
 	}
 	if s.Approval.mode == never {
 		return fault.Invalid(param, "%s has approval_rules, but its calls need no approval. Set %s.require_approval to %q.", at, at, always)
 	}
-	if err := given.check(param); err != nil {
+	if err := given.Check(param); err != nil {
 		return err
 	}
 	s.Rules = *given
 	return nil
 }
 
-func (r *ApprovalRules) check(param string) error {
+// Check validates the rules. param is their path.
+func (r *ApprovalRules) Check(param string) error {
 	if r.OnExpiry != "" && r.OnExpiry != ExpiryFails && r.OnExpiry != ExpiryReports {
 		return fault.Invalid(param+".on_expiry", "%s.on_expiry must be fail or report.", param)
 	}

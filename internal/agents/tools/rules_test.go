@@ -40,7 +40,7 @@ func TestConditionsDecideWhichCallsNeedApproval(t *testing.T) {
 		{"/a/b/9", Equal, "true", `{"a":{"b":[]}}`, true},
 	} {
 		r := ApprovalRules{Conditions: []Condition{{c.path, c.operator, jsontext.Value(c.value)}}}
-		if err := r.check("r"); err != nil {
+		if err := r.Check("r"); err != nil {
 			t.Errorf("%+v: %v", c, err)
 		}
 		if got := r.Apply(json.RawMessage(c.arguments)); got != c.want {
@@ -64,7 +64,7 @@ func TestInvalidApprovalRulesNameTheField(t *testing.T) {
 		"r.conditions[0].operator": {Conditions: []Condition{{"/a", "like", jsontext.Value("1")}}},
 		"r.conditions[0].value":    {Conditions: []Condition{{"/a", Greater, jsontext.Value(`"1"`)}}},
 	} {
-		f, ok := fault.As(r.check("r"))
+		f, ok := fault.As(r.Check("r"))
 		if !ok || f.Param != param || !strings.Contains(f.Message, param) {
 			t.Errorf("%s: got %v", param, f)
 		}

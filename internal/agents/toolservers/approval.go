@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -69,9 +70,10 @@ type Approval struct {
 	DecidedAt     *time.Time
 	DecidedBy     string
 	Reason        string
-	UsedRequestID string // of the call that was made
-	Edited        string // the arguments that a person set; empty if they are the client's
-	Response      string // the answer that the client gets instead of the tool's result
+	UsedRequestID string   // of the call that was made
+	Edited        string   // the arguments that a person set; empty if they are the client's
+	Response      string   // the answer that the client gets instead of the tool's result
+	ApprovedBy    []string // who has approved a call that needs two approvers
 
 	status ApprovalStatus // as stored
 }
@@ -176,6 +178,10 @@ func (m *Service) request(ctx context.Context, tx *db.Tx, r ApprovalRequest) (*A
 	if err != nil {
 		return nil, err
 	}
+	// Otherwise the call would wait in vain.
+	if err := r.Server.Rules.CheckSatisfiable(ctx, tx, rulesParam, tools.Approvers{Tenant: r.Server.Tenant, KeyID: r.KeyID, PeopleOnly: true}); err != nil {
+		return nil, err
+	}
 	now := m.Now()
 	n, err := db.Value[int](tx.QueryRow(ctx, "SELECT count(*) FROM tool_approvals WHERE workspace_id = $1 AND environment = $2 AND status = 'pending' AND key_id = $3 AND expires_at > $4",
 		r.Server.WorkspaceID, r.Server.Environment, r.KeyID, now.UnixMicro()))
@@ -188,7 +194,7 @@ func (m *Service) request(ctx context.Context, tx *db.Tx, r ApprovalRequest) (*A
 	a := &Approval{ID: ids.New(ids.Approval), Tenant: r.Server.Tenant, Project: r.Project, KeyID: r.KeyID, KeyHint: r.KeyHint, ServerID: r.Server.ID, Tool: r.Name(),
 		Arguments: string(r.Arguments), Hash: hash, RequestID: r.RequestID, CreatedAt: now, ExpiresAt: now.Add(time.Duration(r.Server.ApprovalSeconds) * time.Second), status: Pending}
 	stored, err := tx.Exec(ctx, db.Insert("tool_approvals", approvalColumns)+" ON CONFLICT DO NOTHING", a.ID, a.WorkspaceID, a.Environment, db.OrNull(a.Project), a.KeyID, a.KeyHint, a.ServerID, a.Tool,
-		m.Ring.Seal([]byte(a.Arguments), a.location()), a.Hash, string(a.status), a.RequestID, now.UnixMicro(), a.ExpiresAt.UnixMicro(), nil, nil, nil, nil, nil, nil)
+		m.Ring.Seal([]byte(a.Arguments), a.location()), a.Hash, string(a.status), a.RequestID, now.UnixMicro(), a.ExpiresAt.UnixMicro(), nil, nil, nil, nil, nil, nil, nil)
 	if err != nil || stored == 0 {
 		return nil, err
 	}
@@ -196,7 +202,7 @@ func (m *Service) request(ctx context.Context, tx *db.Tx, r ApprovalRequest) (*A
 		return a, nil
 	}
 	return a, m.Notifications.RequestApproval(ctx, tx, notifications.Approval{Tenant: a.Tenant, ID: a.ID, By: "MCP server " + r.Server.Label, RequestedAt: now, ExpiresAt: a.ExpiresAt,
-		Page: "approvals", Calls: []notifications.ApprovalCall{{ID: a.ID, Tool: a.Tool, Arguments: a.Arguments}}})
+		Page: "approvals", Calls: []notifications.ApprovalCall{{ID: a.ID, Tool: a.Tool, Arguments: a.Arguments, Roles: r.Server.Rules.Roles}}})
 }
 
 // PendingApproval reports whether an approval waits for a decision.
@@ -208,13 +214,13 @@ func (m *Service) PendingApproval(ctx context.Context, tx *db.Tx, id string) (bo
 func (a *Approval) location() string { return "tool approval " + a.Tenant.Path() + " " + a.ID }
 
 const approvalColumns = `id, workspace_id, environment, project, key_id, key_hint, server_id, tool, arguments, arguments_hash, status, request_id,
-	created_at, expires_at, decided_at, decided_by, reason, used_request_id, edited_arguments, response`
+	created_at, expires_at, decided_at, decided_by, reason, used_request_id, edited_arguments, response, approved_by`
 
 func (m *Service) scanApproval(r db.Row) (*Approval, error) {
 	var a Approval
 	var sealed, edited, response string
 	if err := db.Scan(r, &a.ID, &a.WorkspaceID, &a.Environment, &a.Project, &a.KeyID, &a.KeyHint, &a.ServerID, &a.Tool, &sealed, &a.Hash, &a.status, &a.RequestID,
-		&a.CreatedAt, &a.ExpiresAt, &a.DecidedAt, &a.DecidedBy, &a.Reason, &a.UsedRequestID, &edited, &response); err != nil {
+		&a.CreatedAt, &a.ExpiresAt, &a.DecidedAt, &a.DecidedBy, &a.Reason, &a.UsedRequestID, &edited, &response, &a.ApprovedBy); err != nil {
 		return nil, err
 	}
 	for _, open := range []struct {
@@ -326,41 +332,71 @@ func (m *Service) sealText(a *Approval, text string) any {
 }
 
 // Decide approves or denies a call. An approved call can be made once, within ten minutes. Repeating a
-// decision changes nothing.
-func (m *Service) Decide(ctx context.Context, tx *db.Tx, by audit.Actor, vis visibility.Filter, d Decision) error {
+// decision changes nothing. It returns the approval after the decision.
+func (m *Service) Decide(ctx context.Context, tx *db.Tx, by tools.Decider, d Decision) (*Approval, error) {
 	if utf8.RuneCountInString(d.Reason) > maxReason {
-		return fault.Invalid("reason", "reason must have at most %d characters.", maxReason)
+		return nil, fault.Invalid("reason", "reason must have at most %d characters.", maxReason)
 	}
-	search := db.Search{Table: "tool_approvals", Columns: approvalColumns, Where: vis.Rows(), Lock: tx.Lock("tool_approvals")}
+	search := db.Search{Table: "tool_approvals", Columns: approvalColumns, Where: by.Principal.Visibility().Rows(), Lock: tx.Lock("tool_approvals")}
 	a, err := db.FindOne(ctx, tx, search, d.ApprovalID, m.scanApproval)
 	if err != nil {
-		return db.OrNoSuch(err, "approval", d.ApprovalID)
+		return nil, db.OrNoSuch(err, "approval", d.ApprovalID)
 	}
 	now := m.Now()
 	status, verb := Denied, "denied"
-	expires := a.ExpiresAt
 	if d.Approve {
-		status, verb, expires = Approved, "approved", now.Add(approvedFor)
+		status, verb = Approved, "approved"
 	}
 	if err := m.checkDecision(ctx, tx, a, &d); err != nil {
-		return err
+		return nil, err
 	}
 	same := d.Edited == a.Edited && d.Response == a.Response
 	switch current := a.Status(now); {
 	case d.Hash != a.Hash:
-		return fault.Param(fault.InvalidState, "arguments_hash", "The arguments of the call are not those that you saw. Reload the page.")
-	case same && (current == status || current == Used && d.Approve):
-		return nil // repeated
+		return nil, fault.Param(fault.InvalidState, "arguments_hash", "The arguments of the call are not those that you saw. Reload the page.")
+	case same && (current == status || current == Used && d.Approve || current == Pending && d.Approve && slices.Contains(a.ApprovedBy, by.Actor.Name)):
+		return a, nil // repeated
 	case current != Pending:
-		return fault.New(fault.InvalidState, "The call does not wait for a decision. Its approval is %s.", current)
+		return nil, fault.New(fault.InvalidState, "The call does not wait for a decision. Its approval is %s.", current)
 	}
-	if _, err := tx.Exec(ctx, `UPDATE tool_approvals SET status = $2, expires_at = $3, decided_at = $4, decided_by = $5, reason = $6, edited_arguments = $7, response = $8
-		WHERE id = $1`, a.ID, string(status), expires.UnixMicro(), now.UnixMicro(), by.Name, db.OrNull(db.Storable(d.Reason)), m.sealText(a, d.Edited), m.sealText(a, d.Response)); err != nil {
-		return fmt.Errorf("decide approval: %w", err)
+	s, err := m.Get(ctx, tx, visibility.Filter{Tenant: a.Tenant}, a.ServerID)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Rules.AllowDecision(ctx, tx, by, a.KeyID, d.Edited == "" && d.Response == ""); err != nil {
+		return nil, err
+	}
+	if err := m.storeDecision(ctx, tx, a, decided{d, status, by.Actor.Name, s.Rules.Approvers}); err != nil {
+		return nil, fmt.Errorf("decide approval: %w", err)
+	}
+	return a, by.Actor.Log(ctx, tx, audit.Action{Tenant: a.Tenant, Project: a.Project, Action: "tool_call." + verb, Target: a.ID},
+		map[string]any{"tool": a.Tool, "key_id": a.KeyID, "arguments_hash": a.Hash, "edited": d.Edited != "", "responded": d.Response != "", "pending": a.status == Pending}, now)
+}
+
+// decided is a decision that the rules allow.
+type decided struct {
+	Decision
+	status    ApprovalStatus
+	by        string
+	approvers int64 // how many must approve
+}
+
+// storeDecision changes the approval, or records the first of two approvals.
+func (m *Service) storeDecision(ctx context.Context, tx *db.Tx, a *Approval, d decided) error {
+	now := m.Now()
+	if d.status == Approved && d.approvers > 1 {
+		if a.ApprovedBy = append(a.ApprovedBy, d.by); int64(len(a.ApprovedBy)) < d.approvers {
+			_, err := tx.Exec(ctx, "UPDATE tool_approvals SET approved_by = $2 WHERE id = $1", a.ID, db.JSON(a.ApprovedBy))
+			return err
+		}
+	}
+	if a.status = d.status; d.status == Approved {
+		a.ExpiresAt = now.Add(approvedFor)
 	}
 	tx.Signal(signalApproval, a.ID)
-	return by.Log(ctx, tx, audit.Action{Tenant: a.Tenant, Project: a.Project, Action: "tool_call." + verb, Target: a.ID},
-		map[string]any{"tool": a.Tool, "key_id": a.KeyID, "arguments_hash": a.Hash, "edited": d.Edited != "", "responded": d.Response != ""}, now)
+	_, err := tx.Exec(ctx, `UPDATE tool_approvals SET status = $2, expires_at = $3, decided_at = $4, decided_by = $5, reason = $6, edited_arguments = $7, response = $8, approved_by = $9
+		WHERE id = $1`, a.ID, string(a.status), a.ExpiresAt.UnixMicro(), now.UnixMicro(), d.by, db.OrNull(db.Storable(d.Reason)), m.sealText(a, d.Edited), m.sealText(a, d.Response), db.NullList(a.ApprovedBy))
+	return err
 }
 
 // Approvals returns a page of approvals, newest first. The status may be empty for all.

@@ -40,7 +40,7 @@ type Target struct {
 // Name returns the name under which clients see the tool in the list of all servers.
 func (t *Target) Name() string { return tools.ListedName(t.Server.Label, t.Tool.Name) }
 
-// NeedsApproval reports whether a person must approve a call.
+// NeedsApproval reports whether a person must approve calls of the tool, or those that the rules select.
 func (t *Target) NeedsApproval() bool { return t.Server.Approval.Needed(t.Tool) }
 
 // mode returns how tools are called in an environment.
@@ -248,6 +248,11 @@ type Call struct {
 	RequestID string
 	// Progress gets the server's progress notifications. It may be nil.
 	Progress func(*mcp.ProgressNotificationParams)
+}
+
+// NeedsApproval reports whether a person must approve the call.
+func (c Call) NeedsApproval() bool {
+	return c.Target.NeedsApproval() && c.Server.Rules.Apply(c.Arguments)
 }
 
 // Prepared is a call within the limits of requests. It must be run or released.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -54,6 +55,7 @@ type Server struct {
 	Description     string
 	URL             string
 	Approval        tools.Approval
+	Rules           tools.ApprovalRules
 	AllowedTools    []string                 // nil offers all
 	Prices          map[string]credits.Micro // by the tool's own name; others are free
 	TimeoutSeconds  int64
@@ -130,11 +132,11 @@ func New(o Options) *Service {
 }
 
 const columns = `id, workspace_id, environment, project, label, description, url, headers, require_approval, allowed_tools, prices,
-	timeout_seconds, approval_timeout_seconds, tools, listed_at, problem, created_at, created_by, connection_state, connected_at, connected_by`
+	timeout_seconds, approval_timeout_seconds, tools, listed_at, problem, created_at, created_by, connection_state, connected_at, connected_by, approval_rules`
 
 var scan = db.Scanner(func(s *Server) []any {
 	return []any{&s.ID, &s.WorkspaceID, &s.Environment, &s.Project, &s.Label, &s.Description, &s.URL, &s.headers, &s.Approval, &s.AllowedTools, &s.Prices,
-		&s.TimeoutSeconds, &s.ApprovalSeconds, &s.listed, &s.ListedAt, &s.Problem, &s.CreatedAt, &s.CreatedBy, &s.Connection, &s.ConnectedAt, &s.ConnectedBy}
+		&s.TimeoutSeconds, &s.ApprovalSeconds, &s.listed, &s.ListedAt, &s.Problem, &s.CreatedAt, &s.CreatedBy, &s.Connection, &s.ConnectedAt, &s.ConnectedBy, &s.Rules}
 })
 
 var record = db.Record[*Server]{Scan: scan, ID: func(s *Server) string { return s.ID }}
@@ -148,6 +150,9 @@ func (m *Service) Create(ctx context.Context, tx *db.Tx, by audit.Actor, s *Serv
 	s.ApprovalSeconds = cmp.Or(s.ApprovalSeconds, DefaultApprovalSeconds)
 	c, err := m.check(s, c)
 	if err != nil {
+		return err
+	}
+	if err := s.checkRules(ctx, tx); err != nil {
 		return err
 	}
 	if err := accounts.LockWorkspace(ctx, tx, s.WorkspaceID); err != nil { // makes the count exact
@@ -185,6 +190,14 @@ func checkLabelFree(ctx context.Context, tx *db.Tx, s *Server) error {
 	return fault.Invalid("label", "Another tool server has the label %q. Choose a different one.", s.Label)
 }
 
+// storedRules returns the approval rules, or NULL for the defaults.
+func (s *Server) storedRules() any {
+	if s.Rules.IsZero() {
+		return nil
+	}
+	return db.JSON(s.Rules)
+}
+
 // row returns the values of columns.
 func (s *Server) row() []any {
 	var allowed any
@@ -193,12 +206,12 @@ func (s *Server) row() []any {
 	}
 	return []any{s.ID, s.WorkspaceID, s.Environment, db.OrNull(s.Project), s.Label, s.Description, s.URL, db.OrNull(s.headers), db.JSON(s.Approval), allowed, db.JSON(s.Prices),
 		s.TimeoutSeconds, s.ApprovalSeconds, db.OrNull(string(s.listed)), db.Micros(s.ListedAt), db.OrNull(s.Problem), s.CreatedAt.UnixMicro(), s.CreatedBy,
-		db.OrNull(s.Connection), db.Micros(s.ConnectedAt), db.OrNull(s.ConnectedBy)}
+		db.OrNull(s.Connection), db.Micros(s.ConnectedAt), db.OrNull(s.ConnectedBy), s.storedRules()}
 }
 
 func (m *Service) log(ctx context.Context, tx *db.Tx, by audit.Actor, s *Server, action string) error {
 	return by.Log(ctx, tx, audit.Action{Tenant: s.Tenant, Project: s.Project, Action: action, Target: s.ID},
-		map[string]any{"label": s.Label, "url": s.URL, "require_approval": s.Approval, "allowed_tools": s.AllowedTools, "prices": s.Prices}, m.Now())
+		map[string]any{"label": s.Label, "url": s.URL, "require_approval": s.Approval, "approval_rules": s.Rules, "allowed_tools": s.AllowedTools, "prices": s.Prices}, m.Now())
 }
 
 // validLabel leaves out double underscores, which separate the label from the tool in a tool's name.
@@ -211,6 +224,16 @@ func (m *Service) check(s *Server, c Credentials) (_ Credentials, err error) {
 	c.Headers, err = m.executor.CheckServer(&spec, c.Headers)
 	return c, cmp.Or(s.checkLabel(), err, c.OAuth.check(m.Guard, c.Headers), s.checkDescription(), s.checkTimes(), s.checkPrices(), s.checkSecrets())
 }
+
+// checkRules checks the approval rules. Who calls the tools isn't known yet.
+func (s *Server) checkRules(ctx context.Context, tx *db.Tx) error {
+	if err := s.Rules.Check(rulesParam); err != nil {
+		return err
+	}
+	return s.Rules.CheckSatisfiable(ctx, tx, rulesParam, tools.Approvers{Tenant: s.Tenant})
+}
+
+const rulesParam = "approval_rules"
 
 func (s *Server) checkLabel() error {
 	switch {
@@ -326,6 +349,11 @@ func (m *Service) Update(ctx context.Context, tx *db.Tx, by audit.Actor, s *Serv
 	if given, err = m.check(s, given); err != nil {
 		return err
 	}
+	if !reflect.DeepEqual(s.Rules, before.Rules) {
+		if err := s.checkRules(ctx, tx); err != nil {
+			return err
+		}
+	}
 	if s.Label != before.Label {
 		if err := checkLabelFree(ctx, tx, s); err != nil {
 			return err
@@ -353,7 +381,7 @@ func (m *Service) Update(ctx context.Context, tx *db.Tx, by audit.Actor, s *Serv
 	// The columns after allowed_tools follow by position.
 	row := s.row()
 	_, err = tx.Exec(ctx, `UPDATE tool_servers SET label = $2, description = $3, url = $4, headers = $5, require_approval = $6, allowed_tools = $7, prices = $8,
-		timeout_seconds = $9, approval_timeout_seconds = $10, tools = $11, listed_at = $12, problem = $13 WHERE id = $1`, append([]any{s.ID}, row[4:16]...)...)
+		timeout_seconds = $9, approval_timeout_seconds = $10, tools = $11, listed_at = $12, problem = $13, approval_rules = $14 WHERE id = $1`, slices.Concat([]any{s.ID}, row[4:16], []any{s.storedRules()})...)
 	if err != nil {
 		return fmt.Errorf("store tool server: %w", err)
 	}

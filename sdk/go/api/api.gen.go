@@ -38,10 +38,10 @@ const (
 
 // Defines values for AgentRunCreateInput1Role.
 const (
-	AgentRunCreateInput1RoleAssistant AgentRunCreateInput1Role = "assistant"
-	AgentRunCreateInput1RoleDeveloper AgentRunCreateInput1Role = "developer"
-	AgentRunCreateInput1RoleSystem    AgentRunCreateInput1Role = "system"
-	AgentRunCreateInput1RoleUser      AgentRunCreateInput1Role = "user"
+	Assistant AgentRunCreateInput1Role = "assistant"
+	Developer AgentRunCreateInput1Role = "developer"
+	System    AgentRunCreateInput1Role = "system"
+	User      AgentRunCreateInput1Role = "user"
 )
 
 // Defines values for AgentRunEventObject.
@@ -90,31 +90,6 @@ const (
 	AgentToolTypeFunction AgentToolType = "function"
 	AgentToolTypeHTTP     AgentToolType = "http"
 	AgentToolTypeMcp      AgentToolType = "mcp"
-)
-
-// Defines values for ApprovalRulesConditionsOperator.
-const (
-	Eq  ApprovalRulesConditionsOperator = "eq"
-	Gt  ApprovalRulesConditionsOperator = "gt"
-	Gte ApprovalRulesConditionsOperator = "gte"
-	Lt  ApprovalRulesConditionsOperator = "lt"
-	Lte ApprovalRulesConditionsOperator = "lte"
-	Ne  ApprovalRulesConditionsOperator = "ne"
-)
-
-// Defines values for ApprovalRulesOnExpiry.
-const (
-	ApprovalRulesOnExpiryEmpty  ApprovalRulesOnExpiry = ""
-	ApprovalRulesOnExpiryFail   ApprovalRulesOnExpiry = "fail"
-	ApprovalRulesOnExpiryReport ApprovalRulesOnExpiry = "report"
-)
-
-// Defines values for ApprovalRulesRoles.
-const (
-	ApprovalRulesRolesAdmin     ApprovalRulesRoles = "admin"
-	ApprovalRulesRolesDeveloper ApprovalRulesRoles = "developer"
-	ApprovalRulesRolesOwner     ApprovalRulesRoles = "owner"
-	ApprovalRulesRolesViewer    ApprovalRulesRoles = "viewer"
 )
 
 // Defines values for AttemptObject.
@@ -426,13 +401,13 @@ const (
 
 // Defines values for VoiceRenderCreateResponseFormat.
 const (
-	VoiceRenderCreateResponseFormatAac   VoiceRenderCreateResponseFormat = "aac"
-	VoiceRenderCreateResponseFormatEmpty VoiceRenderCreateResponseFormat = ""
-	VoiceRenderCreateResponseFormatFlac  VoiceRenderCreateResponseFormat = "flac"
-	VoiceRenderCreateResponseFormatMp3   VoiceRenderCreateResponseFormat = "mp3"
-	VoiceRenderCreateResponseFormatOpus  VoiceRenderCreateResponseFormat = "opus"
-	VoiceRenderCreateResponseFormatPcm   VoiceRenderCreateResponseFormat = "pcm"
-	VoiceRenderCreateResponseFormatWav   VoiceRenderCreateResponseFormat = "wav"
+	Aac   VoiceRenderCreateResponseFormat = "aac"
+	Empty VoiceRenderCreateResponseFormat = ""
+	Flac  VoiceRenderCreateResponseFormat = "flac"
+	Mp3   VoiceRenderCreateResponseFormat = "mp3"
+	Opus  VoiceRenderCreateResponseFormat = "opus"
+	Pcm   VoiceRenderCreateResponseFormat = "pcm"
+	Wav   VoiceRenderCreateResponseFormat = "wav"
 )
 
 // Defines values for VoiceRenderListObject.
@@ -1089,7 +1064,7 @@ type AgentTool struct {
 	// AllowedTools For `mcp`: the tools that the model can call, by the server's names, as an array or in `tool_names`. The default is all tools.
 	AllowedTools *AgentTool_AllowedTools `json:"allowed_tools,omitempty"`
 
-	// ApprovalRules Who decides about calls that need approval, and which calls these are. Not for registered tool servers, or with `require_approval: never`.
+	// ApprovalRules Who decides about calls that need approval, and which calls these are. Not with `require_approval: never`, or for registered tool servers, which have their own.
 	ApprovalRules *ApprovalRules `json:"approval_rules,omitempty"`
 
 	// Authorization For `mcp`: a token that Turnpike sends as `Authorization: Bearer`. It is stored like `headers`.
@@ -1275,14 +1250,11 @@ type ApprovalRules struct {
 	ExcludeCreator *bool `json:"exclude_creator,omitempty"`
 
 	// OnExpiry What happens if no one decides in time: the run fails with `approval_expired`, or the model learns that the call wasn't made and the run continues. Default: `"fail"`.
-	OnExpiry *ApprovalRulesOnExpiry `json:"on_expiry,omitempty"`
+	OnExpiry *string `json:"on_expiry,omitempty"`
 
 	// Roles The roles that may decide, in the dashboard. Keys can't. The default is everyone with the scope `agents.runs:approve`.
-	Roles *[]ApprovalRulesRoles `json:"roles,omitempty"`
+	Roles *[]string `json:"roles,omitempty"`
 }
-
-// ApprovalRulesConditionsOperator How to compare. All but `eq` and `ne` compare numbers.
-type ApprovalRulesConditionsOperator string
 
 // ApprovalRulesConditionsValue0 defines model for ApprovalRules.Conditions.Value.0.
 type ApprovalRulesConditionsValue0 = string
@@ -1301,7 +1273,7 @@ type ApprovalRules_Conditions_Value struct {
 // ApprovalRules_Conditions defines model for ApprovalRules.Conditions.
 type ApprovalRules_Conditions struct {
 	// Operator How to compare. All but `eq` and `ne` compare numbers.
-	Operator ApprovalRulesConditionsOperator `json:"operator"`
+	Operator string `json:"operator"`
 
 	// Path A JSON Pointer to a value in the arguments, such as `/amount`.
 	Path string `json:"path"`
@@ -1309,12 +1281,6 @@ type ApprovalRules_Conditions struct {
 	// Value The value to compare with.
 	Value *ApprovalRules_Conditions_Value `json:"value"`
 }
-
-// ApprovalRulesOnExpiry What happens if no one decides in time: the run fails with `approval_expired`, or the model learns that the call wasn't made and the run continues. Default: `"fail"`.
-type ApprovalRulesOnExpiry string
-
-// ApprovalRulesRoles defines model for ApprovalRules.Roles.
-type ApprovalRulesRoles string
 
 // Attempt An attempt to deliver.
 type Attempt struct {
@@ -3103,6 +3069,9 @@ type ToolServer struct {
 	// AllowedTools The tools that you offer. Null offers all.
 	AllowedTools *[]string `json:"allowed_tools"`
 
+	// ApprovalRules Who decides about calls that need approval, and which calls these are. They apply to agent runs and to MCP clients.
+	ApprovalRules *ApprovalRules `json:"approval_rules"`
+
 	// ApprovalTimeoutSeconds How long a call can wait for an approval.
 	ApprovalTimeoutSeconds int `json:"approval_timeout_seconds"`
 
@@ -3175,6 +3144,9 @@ type ToolServer_Tools struct {
 type ToolServerCreate struct {
 	// AllowedTools The tools that you offer, by their name at the server. Null offers all.
 	AllowedTools *[]string `json:"allowed_tools,omitempty"`
+
+	// ApprovalRules Who decides about calls that need approval, and which calls these are. They apply to agent runs and to MCP clients.
+	ApprovalRules *ApprovalRules `json:"approval_rules,omitempty"`
 
 	// ApprovalTimeoutSeconds How long a call can wait for an approval. Default: `3600`.
 	ApprovalTimeoutSeconds *int `json:"approval_timeout_seconds,omitempty"`
@@ -3250,6 +3222,9 @@ type ToolServerListObject string
 type ToolServerUpdate struct {
 	// AllowedTools The tools that you offer, by their name at the server. Null offers all.
 	AllowedTools *[]string `json:"allowed_tools,omitempty"`
+
+	// ApprovalRules Who decides about calls that need approval, and which calls these are. They apply to agent runs and to MCP clients.
+	ApprovalRules *ApprovalRules `json:"approval_rules,omitempty"`
 
 	// ApprovalTimeoutSeconds How long a call can wait for an approval.
 	ApprovalTimeoutSeconds *int `json:"approval_timeout_seconds,omitempty"`

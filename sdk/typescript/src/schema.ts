@@ -2870,6 +2870,8 @@ export interface components {
             } | null;
             /** @description Which calls a person must approve. The default is `always`. */
             require_approval?: components["schemas"]["ToolApproval"];
+            /** @description Who decides about calls that need approval, and which calls these are. They apply to agent runs and to MCP clients. */
+            approval_rules?: components["schemas"]["ApprovalRules"] | null;
             /** @description The tools that you offer, by their name at the server. Null offers all. */
             allowed_tools?: string[] | null;
             tool_settings?: components["schemas"]["ToolSettings"];
@@ -2906,6 +2908,8 @@ export interface components {
                 scope?: string;
             } | null;
             require_approval?: components["schemas"]["ToolApproval"];
+            /** @description Who decides about calls that need approval, and which calls these are. They apply to agent runs and to MCP clients. */
+            approval_rules?: components["schemas"]["ApprovalRules"] | null;
             /** @description The tools that you offer, by their name at the server. Null offers all. */
             allowed_tools?: string[] | null;
             tool_settings?: components["schemas"]["ToolSettings"];
@@ -2930,6 +2934,8 @@ export interface components {
             /** @description `connected` or `needs_authorization` for a server that a member connects in the dashboard. Null for others. */
             oauth_status: string | null;
             require_approval: components["schemas"]["ToolApproval"];
+            /** @description Who decides about calls that need approval, and which calls these are. They apply to agent runs and to MCP clients. */
+            approval_rules: components["schemas"]["ApprovalRules"] | null;
             /** @description The tools that you offer. Null offers all. */
             allowed_tools: string[] | null;
             tool_settings: components["schemas"]["ToolSettings"];
@@ -3817,7 +3823,7 @@ export interface components {
                     tool_names: string[];
                 } | null;
             } | null;
-            /** @description Who decides about calls that need approval, and which calls these are. Not for registered tool servers, or with `require_approval: never`. */
+            /** @description Who decides about calls that need approval, and which calls these are. Not with `require_approval: never`, or for registered tool servers, which have their own. */
             approval_rules?: components["schemas"]["ApprovalRules"] | null;
         };
         /**
@@ -3825,13 +3831,10 @@ export interface components {
          * @description Who decides about the calls of a tool, and which calls need a decision. A rule that no one can satisfy is rejected.
          */
         ApprovalRules: {
-            /**
-             * @description What happens if no one decides in time: the run fails with `approval_expired`, or the model learns that the call wasn't made and the run continues. Default: `"fail"`.
-             * @enum {string}
-             */
-            on_expiry?: "fail" | "report" | "";
+            /** @description What happens if no one decides in time: the run fails with `approval_expired`, or the model learns that the call wasn't made and the run continues. Default: `"fail"`. */
+            on_expiry?: "fail" | "report" | "" | (string & {});
             /** @description The roles that may decide, in the dashboard. Keys can't. The default is everyone with the scope `agents.runs:approve`. */
-            roles?: ("owner" | "admin" | "developer" | "viewer")[] | null;
+            roles?: ("owner" | "admin" | "developer" | "viewer" | (string & {}))[] | null;
             /** @description How many must approve. With 2, calls can only be approved or denied. Default: `1`. */
             approvers?: number;
             /** @description Whether the key that created the run, the keys that it created, and the people who created it may not decide. Default: `false`. */
@@ -3840,11 +3843,8 @@ export interface components {
             conditions?: {
                 /** @description A JSON Pointer to a value in the arguments, such as `/amount`. */
                 path: string;
-                /**
-                 * @description How to compare. All but `eq` and `ne` compare numbers.
-                 * @enum {string}
-                 */
-                operator: "eq" | "ne" | "gt" | "gte" | "lt" | "lte";
+                /** @description How to compare. All but `eq` and `ne` compare numbers. */
+                operator: "eq" | "ne" | "gt" | "gte" | "lt" | "lte" | (string & {});
                 /** @description The value to compare with. */
                 value: string | number | boolean | null;
             }[] | null;

@@ -1,0 +1,149 @@
+package api_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/agents/toolservers"
+	"turnpike/internal/fault"
+)
+
+func TestApprovalRulesOfRegisteredServerAreChecked(t *testing.T) {
+	eachMCP(t, both, nil, func(t *testing.T, c *client) {
+		docs := newToolUpstream(t)
+		good := map[string]any{"conditions": []any{map[string]any{"path": "/q", "operator": "eq", "value": "x"}}}
+		server := c.register(t, "docs", docs.URL, "approval_rules", good)
+		if got := server.At("approval_rules.conditions.0.path"); got != "/q" {
+			t.Errorf("the rules are shown as %s", server.Body)
+		}
+		path := "/v1/tool_servers/" + server.Text("id")
+		refused := func(rules map[string]any, param string) {
+			t.Helper()
+			body := map[string]any{"label": "other", "url": docs.URL, "approval_rules": rules}
+			for method, at := range map[string]string{"POST": "/v1/tool_servers", "PATCH": path} {
+				if r := c.ask(t, method, at, body); r.Status != 400 || r.Text("error.param") != "approval_rules."+param {
+					t.Errorf("%s %v: got %d %s, want 400 about %s", method, rules, r.Status, r.Body, param)
+				}
+			}
+		}
+		refused(map[string]any{"roles": []string{"admin"}}, "roles") // the workspace has no members
+		c.withPeople(t)
+		refused(map[string]any{"roles": []string{"viewer"}}, "roles")
+		refused(map[string]any{"roles": []string{"admin"}, "approvers": 2}, "approvers")
+		refused(map[string]any{"approvers": 3}, "approvers")
+		refused(map[string]any{"on_expiry": "wait"}, "on_expiry")
+		refused(map[string]any{"conditions": []any{map[string]any{"path": "/q", "operator": "gt", "value": "x"}}}, "conditions[0].value")
+		refused(map[string]any{"color": "red"}, "color")
+		if after := c.get(t, path); string(after.Body) != string(server.Body) || c.rows(t, "tool_servers") != 1 {
+			t.Errorf("refused changes left %s", after.Body)
+		}
+		if got := c.ask(t, "PATCH", path, map[string]any{"approval_rules": nil}).Want(t, 200, ""); got.At("approval_rules") != nil {
+			t.Errorf("removed rules are shown as %s", got.Body)
+		}
+	})
+}
+
+func TestApprovalRulesOfRegisteredServerApplyToMCPCalls(t *testing.T) {
+	eachMCP(t, both, nil, func(t *testing.T, c *client) {
+		c.withPeople(t)
+		docs := newToolUpstream(t)
+		c.register(t, "docs", docs.URL, "require_approval", "always", "approval_rules", map[string]any{"roles": []string{"owner", "admin", "developer"}, "approvers": 2, "exclude_creator": true,
+			"conditions": []any{map[string]any{"path": "/q", "operator": "eq", "value": "x"}}})
+		owner, developer := c.person("usr_owner", accounts.Owner), c.person("usr_developer", accounts.Developer)
+		session := c.connectMCP(t, "/mcp", c.key, nil)
+		if got := <-toolCallInBackground(t.Context(), session, "docs__search", map[string]any{"q": "y"}); !strings.Contains(got, "found") {
+			t.Errorf("a call that meets no condition returned %q", got)
+		}
+		done := toolCallInBackground(t.Context(), session, "docs__search", map[string]any{"q": "x"})
+		a := c.waitingApproval(t)
+		approve := toolservers.Decision{Approve: true}
+		creators, err := access.CreatorsOf(t.Context(), c.DB, a.KeyID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, refused := range map[string]error{
+			"a viewer":    c.decideToolAs(t, c.person("usr_viewer", accounts.Viewer), a, approve),
+			"the creator": c.decideToolAs(t, c.person(creators[1], accounts.Owner), a, approve),
+		} {
+			if !fault.Is(refused, fault.InsufficientScope) {
+				t.Errorf("%s: %v, want insufficient_scope", name, refused)
+			}
+		}
+		if err := c.decideToolAs(t, owner, a, toolservers.Decision{Approve: true, Response: "No."}); !fault.Is(err, fault.InvalidParameter) {
+			t.Errorf("a response with two approvers: %v, want invalid_parameter", err)
+		}
+		for range 2 { // the same person twice is one approval
+			if err := c.decideToolAs(t, owner, a, approve); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if still := c.waitingApproval(t); fmt.Sprint(still.ApprovedBy) != "[usr_owner]" || len(docs.called()) != 1 {
+			t.Fatalf("after one approval: %+v and calls %q", still, docs.called())
+		}
+		if err := c.decideToolAs(t, developer, a, approve); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-done; !strings.Contains(got, "found") || len(docs.called()) != 2 {
+			t.Errorf("the result is %q after calls %q", got, docs.called())
+		}
+		// One denial is enough.
+		done = toolCallInBackground(t.Context(), session, "docs__search", map[string]any{"q": "x"})
+		if err := c.decideToolAs(t, developer, c.waitingApproval(t), toolservers.Decision{Reason: "No."}); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-done; !strings.Contains(got, "denied") || len(docs.called()) != 2 {
+			t.Errorf("the result is %q after calls %q", got, docs.called())
+		}
+	})
+}
+
+func TestCallThatNoOneCanApproveFailsImmediately(t *testing.T) {
+	eachMCP(t, sqlite, nil, func(t *testing.T, c *client) { // without members
+		docs := newToolUpstream(t)
+		c.register(t, "docs", docs.URL, "require_approval", "always", "approval_rules", map[string]any{"approvers": 2})
+		if got := <-toolCallInBackground(t.Context(), c.connectMCP(t, "/mcp", c.key, nil), "docs__search", map[string]any{"q": "x"}); !strings.Contains(got, "approval_rules") || len(docs.called()) != 0 {
+			t.Errorf("the result is %q after calls %q", got, docs.called())
+		}
+	})
+}
+
+func TestApprovalRulesOfRegisteredServerApplyToRuns(t *testing.T) {
+	eachAgents(t, both, nil, func(t *testing.T, l *agentClient) {
+		l.withPeople(t)
+		docs := newToolUpstream(t)
+		id := l.register(t, "docs", docs.URL, "require_approval", "always", "approval_rules", map[string]any{"roles": []string{"owner"}, "on_expiry": "report",
+			"conditions": []any{map[string]any{"path": "/q", "operator": "eq", "value": "x"}}}).Text("id")
+		tool := func(more ...any) []any {
+			spec := map[string]any{"type": "mcp", "server_label": "docs"}
+			for i := 0; i < len(more); i += 2 {
+				spec[more[i].(string)] = more[i+1]
+			}
+			return []any{spec}
+		}
+		free := l.model.addScript("free", calls(toolCall{"docs__search", `{"q":"y"}`}), reply{text: "Done."})
+		l.waitForEnd(t, l.startRun(t, runBody(free, tool())), "completed")
+		// The run can ask for a decision about every call, and can't send its own rules.
+		path := l.startRun(t, runBody(free, tool("require_approval", "always")))
+		l.waitForAction(t, path, "awaiting_approval")
+		if r := l.ask(t, "POST", runs, runBody("x", tool("approval_rules", map[string]any{"approvers": 1}))); r.Status != 400 || r.Text("error.param") != "tools[0].approval_rules" {
+			t.Errorf("rules in a run: %d %s", r.Status, r.Body)
+		}
+		late := l.model.addScript("late", calls(toolCall{"docs__search", `{"q":"x"}`}), reply{text: "Never mind."})
+		path = l.startRun(t, runBody(late, tool(), "approval_timeout_seconds", 100))
+		asked := l.waitForAction(t, path, "awaiting_approval")[0]
+		l.decide(t, path, asked["id"].(string), "approve").Want(t, 403, "insufficient_scope") // keys have no role
+		// A run keeps the rules of its start.
+		l.ask(t, "PATCH", "/v1/tool_servers/"+id, map[string]any{"approval_rules": nil}).Want(t, 200, "")
+		l.decide(t, path, asked["id"].(string), "approve").Want(t, 403, "insufficient_scope")
+		l.advance(t, 100*time.Second)
+		l.waitForEnd(t, path, "completed")
+		told := l.model.requests("late")
+		if last := told[len(told)-1].last(); !strings.Contains(last, "no one decided about it in time") || len(docs.called()) != 1 {
+			t.Errorf("the model got %q after calls %q", last, docs.called())
+		}
+	})
+}
