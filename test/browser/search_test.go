@@ -10,6 +10,7 @@ import (
 
 	"turnpike/internal/accounts"
 	"turnpike/test/harness"
+	"turnpike/test/sampledata"
 )
 
 func TestSearchBoxCompletesAndRowsOpen(t *testing.T) {
@@ -25,16 +26,16 @@ func TestSearchBoxCompletesAndRowsOpen(t *testing.T) {
 	b.open(list)
 	b.sees("/v1/models")
 
-	// Suggestions are chosen by keyboard. The first Enter takes one, the second searches.
+	// Suggestions are chosen by keyboard.
 	b.run(chromedp.SendKeys("#search", "stat"))
 	b.until("fields are suggested", func() bool {
 		return b.read(`document.querySelector("#search-suggestions:not([hidden]) li")?.textContent ?? ""`) == "status:4xx"
 	})
-	b.run(chromedp.SendKeys("#search", kb.ArrowDown+kb.Enter+"2"))
+	b.run(chromedp.SendKeys("#search", kb.ArrowDown+kb.Tab+"2"))
 	b.until("values are suggested", func() bool {
 		return b.read(`document.querySelector("#search-suggestions:not([hidden]) li")?.textContent ?? ""`) == "2xx"
 	})
-	b.run(chromedp.SendKeys("#search", kb.ArrowDown+kb.Enter))
+	b.run(chromedp.SendKeys("#search", kb.ArrowDown+kb.Tab))
 	if got := b.read(`document.querySelector("#search").value`); got != "status:2xx " {
 		t.Errorf("the box has %q, want the completed term", got)
 	}
@@ -78,7 +79,7 @@ func TestFirstRowIsInViewOnPhones(t *testing.T) {
 
 func TestReplayNeedsATickedDelivery(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := harness.Start(t, sampledata.Config(t, "sqlite"), harness.NewClock())
 	w := s.Workspace(t, "acme")
 	b := owner(t, s, w)
 	b.open(in(w, accounts.Test, "webhooks"))
