@@ -3,6 +3,7 @@ package endusers
 import (
 	"context"
 	"fmt"
+	"math/bits"
 	"slices"
 	"strings"
 	"sync"
@@ -17,7 +18,7 @@ import (
 
 const (
 	// cacheTTL limits how long a node that misses signals serves a blocked user.
-	cacheTTL  = 10 * time.Second
+	cacheTTL  = time.Minute
 	cacheSize = 100_000
 	// loadTimeout is how long a request waits for the database.
 	loadTimeout = 4 * time.Second
@@ -227,8 +228,8 @@ func (l *load) order() string {
 
 // readAll reads the users that exist.
 func readAll(ctx context.Context, q db.Querier, list []*load) error {
-	var rows, ids []string
-	var args []any
+	var ids []string
+	var named []*load
 	waiting := map[string][]*load{}
 	for _, l := range list {
 		if waiting[l.key] = append(waiting[l.key], l); len(waiting[l.key]) > 1 {
@@ -238,9 +239,7 @@ func readAll(ctx context.Context, q db.Querier, list []*load) error {
 			ids = append(ids, l.id)
 			continue
 		}
-		n := len(args)
-		rows = append(rows, fmt.Sprintf("($%d, $%d, $%d)", n+1, n+2, n+3))
-		args = append(args, l.tenant.WorkspaceID, string(l.tenant.Environment), l.name)
+		named = append(named, l)
 	}
 	found, err := ByID(ctx, q, ids)
 	for id, u := range found {
@@ -248,11 +247,18 @@ func readAll(ctx context.Context, q db.Querier, list []*load) error {
 			l.user = u
 		}
 	}
-	if err != nil || len(rows) == 0 {
+	if err != nil || len(named) == 0 {
 		return err
 	}
-	named, err := q.Query(ctx, "SELECT "+columns+" FROM end_users WHERE (workspace_id, environment, name) IN (VALUES "+strings.Join(rows, ", ")+")", args...)
-	return db.Each(named, err, func(r db.Row) error {
+	var rows []string
+	var args []any
+	for i := range 1 << bits.Len(uint(len(named)-1)) { // a power of two, so that there are few statements to prepare
+		l, n := named[min(i, len(named)-1)], len(args)
+		rows = append(rows, fmt.Sprintf("($%d, $%d, $%d)", n+1, n+2, n+3))
+		args = append(args, l.tenant.WorkspaceID, string(l.tenant.Environment), l.name)
+	}
+	rowsFound, err := q.Query(ctx, "SELECT "+columns+" FROM end_users WHERE (workspace_id, environment, name) IN (VALUES "+strings.Join(rows, ", ")+")", args...)
+	return db.Each(rowsFound, err, func(r db.Row) error {
 		u, err := scan(r)
 		if err != nil {
 			return err

@@ -331,14 +331,8 @@ func (s *Settler) alertAll(ctx context.Context, tx *db.Tx, charged []accountPeri
 func readBalances(ctx context.Context, tx *db.Tx, list []accountPeriod) (map[accountPeriod]balance, error) {
 	out := make(map[accountPeriod]balance, len(list))
 	for some := range slices.Chunk(list, 100) {
-		var rows []string
-		var args []any
-		for _, k := range some {
-			n := len(args)
-			rows = append(rows, fmt.Sprintf("($%d, $%d, $%d)", n+1, n+2, n+3))
-			args = append(args, string(k.Level), k.ID, string(k.Period))
-		}
-		found, err := tx.Query(ctx, "SELECT level, account_id, period, settled, leased FROM spend WHERE (level, account_id, period) IN (VALUES "+strings.Join(rows, ", ")+")", args...)
+		places, args := placesOf(nil, some)
+		found, err := tx.Query(ctx, "SELECT level, account_id, period, settled, leased FROM spend WHERE (level, account_id, period) IN "+places, args...)
 		err = db.Each(found, err, func(r db.Row) error {
 			var k accountPeriod
 			var b balance

@@ -23,9 +23,9 @@ type leaseSource interface {
 	// acquireAll is acquire for several accounts, in one transaction. They must be
 	// in order.
 	acquireAll(ctx context.Context, list []acquisition) ([]grant, error)
-	// shrink lowers the node's lease to the amount and releases the rest. It is
-	// idempotent.
-	shrink(ctx context.Context, key accountPeriod, amount credits.Micro) error
+	// shrinkAll lowers the node's leases to the amounts and releases the rest, in one
+	// transaction. It is idempotent.
+	shrinkAll(ctx context.Context, list []shrinkage) error
 	// reclaim asks all other nodes to release unused credits.
 	reclaim(ctx context.Context, key accountPeriod) error
 }
@@ -42,11 +42,17 @@ type grant struct {
 	before balance
 }
 
+// shrinkage is what a lease keeps.
+type shrinkage struct {
+	key  accountPeriod
+	keep credits.Micro
+}
+
 const (
 	// A lease covers chunkCalls requests like the current one, but at most one
 	// chunkShare-th of the remaining budget. So chunks shrink toward the end of
 	// a budget.
-	chunkCalls = 64
+	chunkCalls = 256
 	chunkShare = 8
 
 	// reclaimTimeout is how long a request waits for other nodes to release
@@ -59,8 +65,10 @@ const (
 	refillAt      = 2
 	refillTimeout = 5 * time.Second
 
-	// idleAfter is how long an unused lease is kept.
-	idleAfter = 5 * time.Second
+	// idleAfter is how long an unused lease is kept. Other nodes that need it ask for it.
+	idleAfter = 30 * time.Second
+	// maxShrinks is how many leases one transaction releases.
+	maxShrinks = 100
 )
 
 // LeaseCache holds a node's leases and makes reservations from them in memory.
@@ -260,6 +268,9 @@ func (c *LeaseCache) acquireMissing(ctx context.Context, list []reserveRequest) 
 			locked = append(locked, r)
 		}
 	}
+	if len(locked) == 0 {
+		return
+	}
 	wanted, generations := make([]acquisition, len(locked)), make([]int, len(locked))
 	for i, r := range locked {
 		wanted[i], generations[i] = acquisition{r.key, r.options(r.amount)}, c.beginAcquire(r)
@@ -327,50 +338,71 @@ func (c *LeaseCache) release(ctx context.Context, which func(accountPeriod, *lea
 	c.mu.Unlock()
 	slices.SortFunc(keys, compare)
 	var failed error
-	for _, key := range keys {
-		failed = errors.Join(failed, c.shrinkOrDrop(ctx, key))
+	for some := range slices.Chunk(keys, maxShrinks) {
+		failed = errors.Join(failed, c.shrinkOrDrop(ctx, some))
 	}
 	return failed
 }
 
-// shrinkOrDrop shrinks a lease to its reserved credits, and drops an empty one.
-func (c *LeaseCache) shrinkOrDrop(ctx context.Context, key accountPeriod) error {
-	c.mu.Lock()
-	le := c.leases[key]
-	c.mu.Unlock()
-	if le == nil || !le.store.TryLock() {
-		return nil // a request that acquires more is using it
+// keyedLease is a lease in the cache.
+type keyedLease struct {
+	key accountPeriod
+	*lease
+}
+
+// shrinkOrDrop shrinks leases to their reserved credits, and drops empty ones.
+func (c *LeaseCache) shrinkOrDrop(ctx context.Context, keys []accountPeriod) error {
+	var list []keyedLease
+	for _, key := range keys {
+		c.mu.Lock()
+		le := c.leases[key]
+		c.mu.Unlock()
+		if le == nil || !le.store.TryLock() {
+			continue // a request that acquires more is using it
+		}
+		defer le.store.Unlock()
+		list = append(list, keyedLease{key, le})
 	}
-	defer le.store.Unlock()
-	if err := c.shrink(ctx, key, le); err != nil {
+	if err := c.shrink(ctx, list...); err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if le.granted == 0 && le.reserved == 0 {
-		if le.state = le.state.next(dropFromCache); le.state == leaseDropped && c.leases[key] == le {
-			delete(c.leases, key)
+	for _, le := range list {
+		if le.granted == 0 && le.reserved == 0 {
+			if le.state = le.state.next(dropFromCache); le.state == leaseDropped && c.leases[le.key] == le.lease {
+				delete(c.leases, le.key)
+			}
 		}
 	}
 	return nil
 }
 
-// shrink releases the unreserved credits. The caller holds the lease's store
-// lock. Requests that end during the shrink leave the ledger with more than the
+// shrink releases the unreserved credits. The caller holds the leases' store
+// locks. Requests that end during the shrink leave the ledger with more than the
 // lease needs. So the two are certain to agree only at zero.
-func (c *LeaseCache) shrink(ctx context.Context, key accountPeriod, le *lease) error {
+func (c *LeaseCache) shrink(ctx context.Context, list ...keyedLease) error {
+	var released []shrinkage
+	var emptied []*lease
 	c.mu.Lock()
-	le.granted, le.stale = le.reserved, 0 // first in memory: credits must not be spent while they are released
-	keep := le.granted
-	empty := le.state == leaseEmpty
+	for _, le := range list {
+		le.granted, le.stale = le.reserved, 0 // first in memory: credits must not be spent while they are released
+		if le.state == leaseEmpty && le.granted == 0 {
+			continue
+		}
+		released = append(released, shrinkage{le.key, le.granted})
+		if le.granted == 0 {
+			emptied = append(emptied, le.lease)
+		}
+	}
 	c.mu.Unlock()
-	if empty && keep == 0 {
+	if len(released) == 0 {
 		return nil
 	}
-	if err := c.source.shrink(ctx, key, keep); err != nil {
+	if err := c.source.shrinkAll(ctx, released); err != nil {
 		return err
 	}
-	if keep == 0 {
+	for _, le := range emptied {
 		c.record(le, shrunkToZero)
 	}
 	return nil

@@ -106,6 +106,15 @@ func (m modelSource) shrink(_ context.Context, key accountPeriod, amount credits
 	return nil
 }
 
+func (m modelSource) shrinkAll(ctx context.Context, list []shrinkage) error {
+	for _, s := range list {
+		if err := m.shrink(ctx, s.key, s.keep); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (m modelSource) reclaim(ctx context.Context, key accountPeriod) error {
 	for node, c := range m.caches {
 		if node != m.node {
@@ -637,9 +646,9 @@ type hookedSource struct {
 	before func()
 }
 
-func (s hookedSource) shrink(ctx context.Context, key accountPeriod, amount credits.Micro) error {
+func (s hookedSource) shrinkAll(ctx context.Context, list []shrinkage) error {
 	s.before()
-	return s.leaseSource.shrink(ctx, key, amount)
+	return s.leaseSource.shrinkAll(ctx, list)
 }
 
 // TestChargeDuringAShrinkLeavesNothingReserved covers a request that ends after

@@ -193,7 +193,7 @@ func (c *LeaseCache) reserveRemote(ctx context.Context, r reserveRequest) (hold,
 			return h, nil
 		}
 		if stale > 0 { // counts against the limit until it is released
-			if err := c.shrink(ctx, r.key, r.lease); err != nil {
+			if err := c.shrink(ctx, keyedLease{r.key, r.lease}); err != nil {
 				return hold{}, err
 			}
 			continue
@@ -244,11 +244,11 @@ func (c *LeaseCache) reclaimAndWait(ctx context.Context, r reserveRequest, refus
 		// Requests that ended during a shrink count twice in the ledger until
 		// this node reports again how much it keeps.
 		w.synced = true
-		return c.shrink(ctx, r.key, r.lease)
+		return c.shrink(ctx, keyedLease{r.key, r.lease})
 	}
 	if free > 0 && !c.alone {
 		// Two nodes that wait for each other must not both keep too little.
-		if err := c.shrink(ctx, r.key, r.lease); err != nil {
+		if err := c.shrink(ctx, keyedLease{r.key, r.lease}); err != nil {
 			return err
 		}
 	}
