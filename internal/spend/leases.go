@@ -66,7 +66,7 @@ const (
 	refillTimeout = 5 * time.Second
 
 	// idleAfter is how long an unused lease is kept. Other nodes that need it ask for it.
-	idleAfter = 30 * time.Second
+	idleAfter = 5 * time.Second
 	// maxShrinks is how many leases one transaction releases.
 	maxShrinks = 100
 )
