@@ -57,7 +57,7 @@ class Answer {
     this.content.hidden = !this.content.childNodes.length;
     this.card.setAttribute("aria-busy", "false");
     this.showRaw();
-    if (this.requestID) await this.showLogged();
+    if (this.requestID) this.showLogged(); // the next run need not wait for it
   }
 
   firstToken() {
