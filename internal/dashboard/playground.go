@@ -51,6 +51,7 @@ type playgroundConfig struct {
 	Billing     string               `json:"billing"`
 	Providers   string               `json:"providers"` // path of the page that says how to add one
 	BaseURL     string               `json:"base_url"`
+	Model       string               `json:"model,omitempty"` // to start with
 	Logged      *loggedRequest       `json:"logged,omitempty"`
 }
 
@@ -86,7 +87,7 @@ var directives = []directive{
 
 func playgroundPage(req *request) (*view, error) {
 	config := playgroundConfig{Environment: req.env, Path: req.to("playground"), Log: req.to("requests"), Billing: req.to("billing"),
-		Providers: "/docs/reference/providers", BaseURL: req.s.PublicURL}
+		Providers: "/docs/reference/providers", BaseURL: req.s.PublicURL, Model: req.query("model")}
 	is, err := operators.Is(req.Context(), req.s.DB, req.session.UserID)
 	if err != nil {
 		return nil, err
@@ -128,7 +129,7 @@ func (req *request) loggedRequest(id string) (*loggedRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &loggedRequest{ID: e.RequestID, Path: e.Path, Model: e.Model}, nil
+	return &loggedRequest{ID: e.RequestID, Path: e.Path, Model: cmp.Or(e.Model, e.Requested)}, nil
 }
 
 // sendJSON responds to a script.

@@ -189,6 +189,7 @@ func TestPlaygroundIsFilledFromALoggedRequest(t *testing.T) {
 		b, stranger := member(t, s, s.Workspace(t, "acme"), accounts.Owner), member(t, s, s.Workspace(t, "globex"), accounts.Owner)
 		sent := s.Do(t, helloWith(b.playgroundToken(t, accounts.Test))).Want(t, 200, "")
 		page := "playground?request=" + requestID(sent)
+		b.get(t, b.in(accounts.Test, "requests/"+requestID(sent))).shows(t, b.in(accounts.Test, page), "Open in playground")
 		b.get(t, b.in(accounts.Test, page)).shows(t, requestID(sent), "gpt-5.4-mini")
 		b.get(t, b.in(accounts.Test, "playground?request=nonsense")).is(t, http.StatusNotFound)
 		stranger.get(t, stranger.in(accounts.Test, page)).is(t, http.StatusNotFound)

@@ -9,7 +9,7 @@ const can = (id, capability) => { const m = findModel(id); return !m || m.capabi
 
 function priceOf(m) {
   const p = m.prices;
-  if (m.vendor === "route") return "costs what the chosen model costs";
+  if (m.vendor === "route") return "price of the chosen model";
   if (!p) return "price unknown";
   const parts = [];
   if (p.input || p.output) parts.push(`${number.format(p.input ?? 0)} in · ${number.format(p.output ?? 0)} out credits per 1M tokens`);

@@ -19,6 +19,7 @@ function showDependents() {
   }
   const pickersOf = { chat: state.compare ? ["model", "second_model"] : ["model"], images: ["image_model"], speech: ["speech_model"] }[state.tab];
   for (const picker of pickers) picker.box.hidden = !pickersOf.includes(picker.field);
+  byID("current").textContent = kinds[state.tab].models().filter(Boolean).join(", ");
   byID("compare").setAttribute("aria-pressed", String(state.compare));
   byID("effort").hidden = !kinds.chat.models().some((id) => can(id, "reasoning"));
   byID("schema").hidden = state.format !== "json_schema";
@@ -151,5 +152,10 @@ function fill(logged) {
 }
 
 if (config.logged) fill(config.logged);
+else if (config.model) {
+  Object.assign(state, { model: config.model, tab: "chat" });
+  history.replaceState(null, "", config.path);
+  save();
+}
 show();
 loadModels();
