@@ -54,9 +54,9 @@ func showForecast(spent credits.Micro, limit *credits.Micro, now time.Time) stri
 	case f == nil || limit != nil && spent >= *limit:
 		return ""
 	case f.ExhaustedAt != nil:
-		return "At this pace, exhausted on " + f.ExhaustedAt.UTC().Format("2 January") + "."
+		return "At this pace, exhausted on " + f.ExhaustedAt.UTC().Format("January 2") + "."
 	}
-	return "At this pace, " + showCredits(f.Total) + " by the end of the month."
+	return "At this pace, " + showRounded(f.Total) + " by the end of the month."
 }
 
 // updateNotifications changes the incoming webhook. An empty URL keeps the stored one, which the form doesn't contain.

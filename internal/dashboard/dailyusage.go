@@ -20,15 +20,6 @@ type daily struct {
 	Credits  credits.Micro
 }
 
-// Rounded returns the credits, rounded to a hundredth from one credit up.
-func (d *daily) Rounded() credits.Micro {
-	const hundredth = credits.Credit / 100
-	if d.Credits < credits.Credit {
-		return d.Credits
-	}
-	return (d.Credits + hundredth/2) / hundredth * hundredth
-}
-
 func firstDay(now time.Time) time.Time {
 	return now.UTC().Truncate(24*time.Hour).AddDate(0, 0, 1-chartDays)
 }

@@ -22,8 +22,11 @@ import (
 // dash for a missing value.
 var functions = template.FuncMap{
 	"time":      showTime,
+	"stamp":     showStamp,
 	"ago":       showAgo,
 	"credits":   showCredits,
+	"rounded":   showRounded,
+	"aligned":   showAligned,
 	"count":     showCount,
 	"countdown": countdown,
 	"bytes":     showBytes,
@@ -69,18 +72,28 @@ func timeOf(v any) (time.Time, bool) {
 	return t.UTC(), !t.IsZero()
 }
 
-// showTime formats a time in UTC. The script adds the local time to the tooltip.
+// showTime formats a time in UTC. The script shows the local time instead, with UTC in the
+// tooltip.
 func showTime(v any) template.HTML {
 	t, ok := timeOf(v)
 	if !ok {
 		return none
 	}
-	return timeElement(t, t.Format("2 Jan 2006 15:04:05"))
+	return timeElement(t, " data-local", t.Format("Jan 2, 2006, 15:04:05 UTC"))
 }
 
-func timeElement(t time.Time, words string) template.HTML {
-	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s UTC">%s</time>`, //nolint:gosec // digits and units only
-		t.Format(time.RFC3339), t.Format("2006-01-02 15:04:05.000"), words))
+// showStamp formats a time for a list, without the year.
+func showStamp(v any) template.HTML {
+	t, ok := timeOf(v)
+	if !ok {
+		return none
+	}
+	return timeElement(t, ` data-local="short"`, t.Format("Jan 2, 15:04:05 UTC"))
+}
+
+func timeElement(t time.Time, attributes, words string) template.HTML {
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s UTC"%s>%s</time>`, //nolint:gosec // digits and units only
+		t.Format(time.RFC3339), t.Format("2006-01-02 15:04:05.000"), attributes, words))
 }
 
 // showAgo formats how long ago a time was, or how far ahead it is.
@@ -91,11 +104,11 @@ func showAgo(now time.Time, v any) template.HTML {
 	case !ok:
 		return none
 	case d.Abs() < time.Second:
-		return timeElement(t, "now")
+		return timeElement(t, "", "now")
 	case d < 0:
-		return timeElement(t, "in "+roughly(-d))
+		return timeElement(t, "", "in "+roughly(-d))
 	}
-	return timeElement(t, roughly(d)+" ago")
+	return timeElement(t, "", roughly(d)+" ago")
 }
 
 var timeUnits = []struct {
@@ -139,6 +152,29 @@ func showCredits(v any) string {
 		amount += "0"
 	}
 	return amount
+}
+
+// showRounded formats credits for headlines: with two decimals, from one credit up.
+func showRounded(v any) string {
+	amount, ok := indirect(v).(credits.Micro)
+	if !ok || amount < credits.Credit || amount%credits.Credit == 0 {
+		return showCredits(v)
+	}
+	return web.GroupThousands(strconv.FormatFloat(amount.Float(), 'f', 2, 64))
+}
+
+// showAligned formats credits for columns: with four decimals, so that the points are
+// below each other. The tooltip has the exact amount.
+func showAligned(v any) template.HTML {
+	amount, ok := indirect(v).(credits.Micro)
+	if !ok {
+		return none
+	}
+	short := web.GroupThousands(strconv.FormatFloat(amount.Float(), 'f', 4, 64))
+	if exact := showCredits(amount); len(exact) > len(short) {
+		return template.HTML(`<span title="` + exact + `">` + short + `</span>`) //nolint:gosec // digits only
+	}
+	return template.HTML(short) //nolint:gosec // digits only
 }
 
 // showCount formats a whole number with grouped digits.

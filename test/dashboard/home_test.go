@@ -27,9 +27,9 @@ func TestHomeShowsFirstStepsUntilFirstRequest(t *testing.T) {
 		key, _ := s.Key(t, w, accounts.Test)
 		chat(t, s, key, "")
 		s.Do(t, harness.Request{Method: "GET", Path: "/v1/jobs", Key: key}).Want(t, 404, "not_found")
-		s.Eventually(t, func() bool { return strings.Contains(b.get(t, home).body, "<strong>1</strong> call<") })
+		s.Eventually(t, func() bool { return strings.Contains(b.get(t, home).body, "<strong>1</strong> request<") })
 		b.get(t, home).shows(t, `<span class="stat">1</span>`, "Simulated spend by day", "<code>not_found</code>").hides(t, "First steps")
-		b.get(t, b.in(accounts.Live, "")).shows(t, "First steps").hides(t, "<strong>1</strong> call<")
+		b.get(t, b.in(accounts.Live, "")).shows(t, "First steps").hides(t, "<strong>1</strong> request<")
 	})
 }
 

@@ -135,7 +135,7 @@ func TestSlowFormIsAuthorizedAfterItArrived(t *testing.T) {
 		if to := <-answered; !strings.HasPrefix(to, "/dashboard/login") {
 			t.Errorf("it leads to %q", to)
 		}
-		owner.get(t, owner.in(accounts.Live, "keys")).hides(t, "late")
+		owner.get(t, owner.in(accounts.Live, "keys")).hides(t, ">late<")
 	})
 }
 

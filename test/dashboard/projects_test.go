@@ -37,7 +37,7 @@ func TestProjectsAreManagedByForms(t *testing.T) {
 			b.post(t, page+"/restore", nil).redirectsTo(t, page)
 			s.Do(t, harness.Request{Method: "GET", Path: "/v1/models", Key: key, Header: http.Header{"Service-Project": {id}}}).Want(t, 200, "")
 		}
-		s.Eventually(t, func() bool { return strings.Contains(b.get(t, list+"/new").body, "<strong>1</strong> call<") })
+		s.Eventually(t, func() bool { return strings.Contains(b.get(t, list+"/new").body, "<strong>1</strong> request<") })
 
 		b.post(t, list, url.Values{"id": {"new"}}).rejects(t, http.StatusConflict, "already")
 		b.post(t, list, url.Values{"id": {"a/b"}, "name": {"typed before"}}).rejects(t, http.StatusBadRequest, "typed before")

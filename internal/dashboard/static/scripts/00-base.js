@@ -11,11 +11,16 @@ each(document, "[data-needs-script]", (e) => { e.hidden = false; });
 const received = new Map();
 let latest = null;
 
-// Times are shown in UTC; hovering adds the reader's own.
+// Times are shown in the reader's time zone; hovering shows UTC.
+const timeParts = { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" };
+const shortTime = new Intl.DateTimeFormat("en-US", timeParts);
+const localTime = new Intl.DateTimeFormat("en-US", { ...timeParts, year: "numeric" });
 function localTimes(root) {
   each(root, "time[datetime]", (e) => {
     const at = new Date(e.dateTime);
-    if (!Number.isNaN(at.getTime()) && e.title.endsWith("UTC")) e.title += "\n" + at.toLocaleString();
+    if (Number.isNaN(at.getTime())) return;
+    if ("local" in e.dataset) e.textContent = (e.dataset.local === "short" ? shortTime : localTime).format(at);
+    else if (e.title.endsWith("UTC")) e.title += "\n" + localTime.format(at);
   });
 }
 each(document, "[data-live][id]", (part) => received.set(part.id, part.innerHTML));
