@@ -61,7 +61,7 @@ func TestBillingShowsChargesToTheMicrocredit(t *testing.T) {
 			return strings.Contains(a.body, `<span class="stat">10</span>`)
 		})
 		month := s.Clock.Now().UTC().Format("2006-01")
-		a.shows(t, "Charged in "+month+": 10<", b.in(accounts.Live, "requests/"+last), "Keys that spent most", "Projects that spent most", "90%", "100%",
+		a.shows(t, "Charged in "+month+": 10<", b.in(accounts.Live, "requests/"+last), "Top keys by spend", "Top projects by spend", "90%", "100%",
 			`<a href="`+b.in(accounts.Live, "keys/"+botID)+`">bot</a>`, b.in(accounts.Live, "projects/shop"), "&lt;script&gt;alert(1)&lt;/script&gt;p").hides(t, evil, "/v1/models")
 		if first, second := strings.Index(a.body, ">bot</a>"), strings.Index(a.body, "&lt;script&gt;alert(1)&lt;/script&gt;</a>"); first > second {
 			t.Error("who spent most does not come first")
