@@ -28,12 +28,19 @@ const (
 	maxNamed = 200
 )
 
-// find returns the objects whose names contain the query, as JSON, each kind if the
-// person's role can read it.
+// find returns the object with the ID that the query is, and those whose names contain it,
+// as JSON, each kind if the person's role can read it.
 func find(req *request) (*view, error) {
 	text := strings.TrimSpace(req.query("q"))
 	results := []findResult{}
 	if text != "" && len(text) <= maxSearch && utf8.ValidString(text) {
+		path, err := req.locate(text)
+		if err != nil {
+			return nil, err
+		}
+		if path != "" {
+			results = append(results, findResult{Kind: "Open", Name: text, URL: path})
+		}
 		for _, f := range finders {
 			if f.scope != "" && !req.principal.Grant.Allows(f.scope) {
 				continue

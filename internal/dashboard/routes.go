@@ -223,7 +223,7 @@ func Routes() []Route {
 		{Path: "security", Scope: access.AuditRead, page: securityPage},
 		{Path: "security", Scope: access.AuditRead, Manages: true, action: setLeakPolicy, formPage: securityPage},
 		{Path: "team", page: teamPage},
-		{Path: "find", page: find},
+		{Path: "find", Data: true, page: find},
 		{Path: "team/leave", action: leave, formPage: teamPage},
 		{Path: "team/members/{id}/role", Manages: true, Confirm: true, action: changeRole, formPage: teamPage},
 		{Path: "team/members/{id}/remove", Manages: true, Confirm: true, action: removeMember, formPage: teamPage},

@@ -36,6 +36,13 @@ func TestPaletteFindsObjectsByName(t *testing.T) {
 		if len(got) != 2 || got[0].Name != "Lantern shop" || got[0].URL != owner.in(accounts.Live, "keys/"+keyID) || got[1].Name != "Lamps" || got[1].Detail != "lanterns" {
 			t.Errorf("an owner finds %+v", got)
 		}
+		if got := owner.find(t, " "+keyID); len(got) == 0 || got[0].Name != keyID || got[0].URL != owner.in(accounts.Live, "keys/"+keyID) {
+			t.Errorf("the ID of a key finds %+v", got)
+		}
+		stranger := member(t, s, other, accounts.Owner)
+		if got := stranger.find(t, keyID); len(got) != 0 {
+			t.Errorf("the ID of another workspace's key finds %+v", got)
+		}
 		if got := owner.find(t, "nothing like it"); len(got) != 0 {
 			t.Errorf("there is %+v", got)
 		}
