@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -116,8 +117,9 @@ func (c Caller) checkBounds(k *Key) error {
 func (m *Keys) Create(ctx context.Context, tx *db.Tx, by Caller, k *Key) (value string, err error) {
 	now := m.now()
 	k.Prefix = PrefixOf(k.Environment)
-	if err := cmp.Or(accounts.CheckName("name", k.Name), k.check(), checkExpiry(k.ExpiresAt, now), k.Raise.Check(k.MonthlyBudget, now),
-		accounts.ReplaceLimits(nil, k.Limits), by.checkBounds(k)); err != nil {
+	invalid := errors.Join(accounts.CheckName("name", k.Name), k.Check(), checkExpiry(k.ExpiresAt, now), k.Raise.Check(k.MonthlyBudget, now),
+		accounts.ReplaceLimits(nil, k.Limits))
+	if err := cmp.Or(invalid, by.checkBounds(k)); err != nil {
 		return "", err
 	}
 	if err := m.setParent(ctx, tx, by.Principal, k); err != nil {
@@ -191,14 +193,14 @@ func (m *Keys) Update(ctx context.Context, tx *db.Tx, by Caller, before, after *
 	if after.Name != before.Name {
 		invalid = accounts.CheckName("name", after.Name)
 	}
-	invalid = cmp.Or(invalid, after.check())
+	invalid = errors.Join(invalid, after.Check())
 	if after.ExpiresAt != before.ExpiresAt {
-		invalid = cmp.Or(invalid, checkExpiry(after.ExpiresAt, now))
+		invalid = errors.Join(invalid, checkExpiry(after.ExpiresAt, now))
 	}
 	if after.Raise != before.Raise {
-		invalid = cmp.Or(invalid, after.Raise.Check(after.MonthlyBudget, now))
+		invalid = errors.Join(invalid, after.Raise.Check(after.MonthlyBudget, now))
 	}
-	invalid = cmp.Or(invalid, accounts.ReplaceLimits(before.Limits, after.Limits))
+	invalid = errors.Join(invalid, accounts.ReplaceLimits(before.Limits, after.Limits))
 	if err := cmp.Or(invalid, by.checkBounds(before), by.checkBounds(after)); err != nil {
 		return err
 	}
@@ -278,25 +280,23 @@ func (m *Keys) log(ctx context.Context, tx *db.Tx, by Caller, a keyAction) error
 		Tenant: k.Tenant, Project: k.Project, Action: a.name, Target: k.ID}, a.detail, m.now())
 }
 
-// check validates all but the name and the expiry, which may be invalid by now in a stored key.
-func (k *Key) check() error {
-	scopes, _, err := ParseScopes(k.Scopes)
-	if err != nil {
-		return err
+// Check validates all but the name and the expiry, which may be invalid by now in a stored key. It
+// returns the errors of all fields.
+func (k *Key) Check() error {
+	scopes, _, invalid := ParseScopes(k.Scopes)
+	if invalid == nil {
+		k.Scopes = scopes
 	}
-	k.Scopes = scopes
 	if k.Project != "" {
-		if err := accounts.CheckProjectID("project", k.Project); err != nil {
-			return err
-		}
+		invalid = errors.Join(invalid, accounts.CheckProjectID("project", k.Project))
 	}
 	if len(k.AllowedIPs) > maxAllowedIPs {
-		return fault.Invalid("allowed_ips", "allowed_ips may have at most %d entries.", maxAllowedIPs)
+		invalid = errors.Join(invalid, fault.Invalid("allowed_ips", "allowed_ips may have at most %d entries.", maxAllowedIPs))
 	}
 	if k.RateLimit != nil && (*k.RateLimit < 1 || *k.RateLimit > maxRateLimit) {
-		return fault.Invalid("rate_limit", "rate_limit must be from 1 to %d requests per minute, or null.", maxRateLimit)
+		invalid = errors.Join(invalid, fault.Invalid("rate_limit", "rate_limit must be from 1 to %d requests per minute, or null.", maxRateLimit))
 	}
-	return cmp.Or(checkTools(k.AllowedTools), k.Allowed.Check(), k.AlertThresholds.Check(), accounts.CheckEmail("alert_email", k.AlertEmail),
+	return errors.Join(invalid, checkTools(k.AllowedTools), k.Allowed.Check(), k.AlertThresholds.Check(), accounts.CheckEmail("alert_email", k.AlertEmail),
 		checkExternalID(k.ExternalID), accounts.CheckMetadata(k.Metadata))
 }
 

@@ -65,14 +65,12 @@ var scanProject = db.Scanner(func(p *Project) []any {
 
 // CreateProject stores a new project.
 func CreateProject(ctx context.Context, tx *db.Tx, p *Project, now time.Time) error {
-	if err := CheckProjectID("id", p.ID); err != nil {
-		return err
+	invalid := CheckProjectID("id", p.ID)
+	if invalid == nil || p.Name != "" {
+		p.Name = cmp.Or(p.Name, p.ID)
+		invalid = errors.Join(invalid, CheckName("name", p.Name))
 	}
-	p.Name = cmp.Or(p.Name, p.ID)
-	if err := CheckName("name", p.Name); err != nil {
-		return err
-	}
-	if err := cmp.Or(p.AlertThresholds.Check(), p.Allowed.Check(), p.Raise.Check(p.MonthlyBudget, now), ReplaceLimits(nil, p.Limits)); err != nil {
+	if err := errors.Join(invalid, p.AlertThresholds.Check(), p.Allowed.Check(), p.Raise.Check(p.MonthlyBudget, now), ReplaceLimits(nil, p.Limits)); err != nil {
 		return err
 	}
 	if err := checkProjectLimit(ctx, tx, p.Tenant); err != nil {

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"errors"
 	"net/url"
 	"strings"
 	"time"
@@ -96,18 +97,15 @@ func changeBilling(req *request) (*view, error) {
 	if req.env != accounts.Live {
 		return nil, fault.New(fault.InvalidState, "Test requests are free, so there is nothing to limit. Switch to live.")
 	}
-	limit, err := req.formCredits("monthly_credits")
-	if err != nil {
-		return nil, err
-	}
 	alert := accounts.DefaultAlert
+	limit, invalid := req.formCredits("monthly_credits")
 	if text := ungrouped(strings.ReplaceAll(req.form("alert_threshold"), " ", "")); text != "" {
-		if alert, err = accounts.ParseThreshold(text); err != nil {
-			return nil, err
-		}
+		var err error
+		alert, err = accounts.ParseThreshold(text)
+		invalid = errors.Join(invalid, err)
 	}
 	thresholds, err := req.formThresholds()
-	if err != nil {
+	if err := errors.Join(invalid, err); err != nil {
 		return nil, err
 	}
 	return req.save(req.to("billing"), "Monthly credits saved.", func(tx *db.Tx) error {

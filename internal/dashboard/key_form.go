@@ -1,7 +1,7 @@
 package dashboard
 
 import (
-	"cmp"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -191,34 +191,25 @@ func updateKey(req *request) (*view, error) {
 	})
 }
 
-func (req *request) readKey(k *access.Key) (err error) {
+// readKey reads all fields of the form and returns all their errors.
+func (req *request) readKey(k *access.Key) error {
+	var errs [8]error
 	k.Name, k.Scopes, k.Project = req.form("name"), req.formScopes(), req.form("project")
-	if k.MonthlyBudget, err = req.formCredits("monthly_budget"); err != nil {
-		return err
-	}
-	if err := req.readLimits(&k.Limits, &k.Raise); err != nil {
-		return err
-	}
-	if k.RateLimit, err = req.formNumber("rate_limit"); err != nil {
-		return err
-	}
-	if k.ExpiresAt, err = req.formLastDay("expires_at", k.ExpiresAt); err != nil {
-		return err
-	}
-	if k.AlertThresholds, err = req.formThresholds(); err != nil {
-		return err
-	}
+	k.MonthlyBudget, errs[0] = req.formCredits("monthly_budget")
+	errs[1] = req.readLimits(&k.Limits, &k.Raise)
+	k.RateLimit, errs[2] = req.formNumber("rate_limit")
+	k.ExpiresAt, errs[3] = req.formLastDay("expires_at", k.ExpiresAt)
+	k.AlertThresholds, errs[4] = req.formThresholds()
 	k.AlertEmail = req.form("alert_email")
-	if k.Metadata, err = parseMetadata(req.form("metadata")); err != nil {
-		return err
-	}
+	k.Metadata, errs[5] = parseMetadata(req.form("metadata"))
 	k.ExternalID = req.form("external_id")
 	k.AllowedTools = parseList(req.form("allowed_tools"))
-	if err := req.readAllowed(&k.Allowed); err != nil {
-		return err
+	errs[6] = req.readAllowed(&k.Allowed)
+	k.AllowedIPs, errs[7] = access.ParseAllowedIPs(words(req.form("allowed_ips")))
+	if err := errors.Join(errs[:]...); err != nil {
+		return errors.Join(accounts.CheckName("name", k.Name), k.Check(), err)
 	}
-	k.AllowedIPs, err = access.ParseAllowedIPs(words(req.form("allowed_ips")))
-	return err
+	return nil
 }
 
 func showMetadata(m map[string]string) string {
@@ -294,7 +285,7 @@ func (req *request) readAllowed(a *catalog.Allowed) error {
 		changed.Providers = nil
 	}
 	*a = after
-	return cmp.Or(changed.Check(), req.s.Gateway.CheckAllowed(changed))
+	return errors.Join(changed.Check(), req.s.Gateway.CheckAllowed(changed))
 }
 
 // formScopes returns the scopes of the preset, or the selected ones.

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -53,20 +54,22 @@ func (req *request) readLimits(limits *[]accounts.Limit, raise **accounts.Raise)
 		return nil
 	}
 	var list []accounts.Limit
+	var invalid error
 	for i := range accounts.MaxLimits {
 		row, err := req.readLimit(i)
-		if err != nil {
-			return err
-		}
+		invalid = errors.Join(invalid, err)
 		if row != nil {
 			list = append(list, *row)
 		}
 	}
-	if err := req.s.Gateway.CheckLimits(*limits, list); err != nil {
-		return err
+	if invalid == nil {
+		invalid = req.s.Gateway.CheckLimits(*limits, list)
 	}
-	*limits = list
-	return req.readRaise(raise)
+	invalid = errors.Join(invalid, req.readRaise(raise))
+	if invalid == nil {
+		*limits = list
+	}
+	return invalid
 }
 
 func (req *request) readLimit(i int) (*accounts.Limit, error) {
@@ -75,16 +78,17 @@ func (req *request) readLimit(i int) (*accounts.Limit, error) {
 		l.Models = list
 	}
 	var err error
-	if l.Budget, err = req.formCredits(accounts.LimitParam(i, "budget")); err != nil {
-		return nil, err
-	}
+	l.Budget, err = req.formCredits(accounts.LimitParam(i, "budget"))
+	invalid := err
 	if l.Budget != nil {
 		l.Window = accounts.Window(req.form(accounts.LimitParam(i, "window")))
 	}
 	for name, field := range map[string]**int64{"requests_per_minute": &l.RequestsPerMinute, "tokens_per_minute": &l.TokensPerMinute, "concurrent_requests": &l.ConcurrentRequests} {
-		if *field, err = req.formNumber(accounts.LimitParam(i, name)); err != nil {
-			return nil, err
-		}
+		*field, err = req.formNumber(accounts.LimitParam(i, name))
+		invalid = errors.Join(invalid, err)
+	}
+	if invalid != nil {
+		return nil, invalid
 	}
 	if l.Models == nil && l.Budget == nil && l.RequestsPerMinute == nil && l.TokensPerMinute == nil && l.ConcurrentRequests == nil {
 		return nil, nil
@@ -93,18 +97,16 @@ func (req *request) readLimit(i int) (*accounts.Limit, error) {
 }
 
 func (req *request) readRaise(raise **accounts.Raise) error {
-	budget, err := req.formCredits("temporary_raise.budget")
-	if err != nil {
-		return err
-	}
+	budget, budgetErr := req.formCredits("temporary_raise.budget")
 	var before *time.Time
 	if (*raise).IsActive(req.now()) {
 		before = &(*raise).Until
 	}
 	until, err := req.formLastDay("temporary_raise.until", before)
-	switch {
-	case err != nil:
+	if err := errors.Join(budgetErr, err); err != nil {
 		return err
+	}
+	switch {
 	case budget == nil && until == nil:
 		*raise = nil
 	case budget == nil:

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"errors"
 	"net/url"
 
 	"turnpike/internal/access"
@@ -56,14 +57,12 @@ func projectsPage(req *request) (*view, error) {
 
 func createProject(req *request) (*view, error) {
 	p := &accounts.Project{Tenant: req.workspace.In(req.env), ID: req.form("id"), Name: req.form("name")}
-	var err error
-	if p.MonthlyBudget, err = req.formCredits("monthly_budget"); err != nil {
-		return nil, err
+	var budgetErr error
+	p.MonthlyBudget, budgetErr = req.formCredits("monthly_budget")
+	if err := errors.Join(budgetErr, req.readAllowed(&p.Allowed)); err != nil {
+		return nil, errors.Join(accounts.CheckProjectID("id", p.ID), err)
 	}
-	if err := req.readAllowed(&p.Allowed); err != nil {
-		return nil, err
-	}
-	err = req.write(func(tx *db.Tx) error {
+	err := req.write(func(tx *db.Tx) error {
 		if err := accounts.CreateProject(req.Context(), tx, p, req.now()); err != nil {
 			return err
 		}
@@ -126,22 +125,13 @@ func projectPage(req *request) (*view, error) {
 }
 
 func updateProject(req *request) (*view, error) {
-	budget, err := req.formCredits("monthly_budget")
-	if err != nil {
-		return nil, err
-	}
-	thresholds, err := req.formThresholds()
-	if err != nil {
-		return nil, err
-	}
+	budget, budgetErr := req.formCredits("monthly_budget")
+	thresholds, thresholdsErr := req.formThresholds()
 	return req.changeProject("project.updated", "Project saved.", func(p *accounts.Project) error {
 		before := projectFingerprint(p)
 		p.Name, p.MonthlyBudget, p.AlertThresholds = req.form("name"), budget, thresholds
-		if err := req.readAllowed(&p.Allowed); err != nil {
-			return err
-		}
-		if err := req.readLimits(&p.Limits, &p.Raise); err != nil {
-			return err
+		if err := errors.Join(budgetErr, thresholdsErr, req.readAllowed(&p.Allowed), req.readLimits(&p.Limits, &p.Raise)); err != nil {
+			return errors.Join(accounts.CheckName("name", p.Name), err)
 		}
 		return req.checkEditConflict(before, projectFingerprint(p))
 	})

@@ -57,19 +57,22 @@ func (p *pages) get(name string) *template.Template {
 
 // shell is the templates' data: that of the page, and that of the layout.
 type shell struct {
-	req    *request
-	Title  string
-	Data   any
-	Wide   bool
-	Live   bool
-	Script string
+	req     *request
+	page    *template.Template
+	shown   map[*fault.Error]bool // errors below their fields
+	focused bool                  // a field with an error has the focus
+	Title   string
+	Data    any
+	Wide    bool
+	Live    bool
+	Script  string
 
 	Person     *people.Person
 	Workspace  *accounts.Workspace
 	Workspaces []*accounts.Workspace // that the person can switch to
 	Role       accounts.Role
 	Env        accounts.Environment
-	Problem    *fault.Error // why the form that is shown again was rejected
+	Problem    formErrors // why the form that is shown again was rejected
 	Notice     string
 	RequestID  string
 	Now        time.Time
@@ -146,8 +149,12 @@ func (s *shell) Chosen(name, value string, fallback bool) bool {
 	return slices.Contains(typed[name], value)
 }
 
-// Wrong reports whether the field is why the form was rejected.
-func (s *shell) Wrong(name string) bool { return s.Problem != nil && s.Problem.Param == name }
+// Main renders the page's own part. The layout calls it first, because Summary depends on the fields in it.
+func (s *shell) Main() (template.HTML, error) {
+	var out bytes.Buffer
+	err := s.page.ExecuteTemplate(&out, "main", s)
+	return template.HTML(out.String()), err
+}
 
 // Query returns a query parameter, for filters.
 func (s *shell) Query(name string) string { return s.req.query(name) }
@@ -190,7 +197,7 @@ func (req *request) show(shown *view) {
 }
 
 func (req *request) render(shown *view) ([]byte, error) {
-	s := &shell{req: req, Title: shown.title, Data: shown.data, Wide: shown.wide, Live: shown.live, Script: shown.script, Workspace: req.workspace, Role: req.role, Env: req.env, Problem: req.problem,
+	s := &shell{req: req, page: req.s.pages.get(shown.template), shown: map[*fault.Error]bool{}, Title: shown.title, Data: shown.data, Wide: shown.wide, Live: shown.live, Script: shown.script, Workspace: req.workspace, Role: req.role, Env: req.env, Problem: req.problem,
 		RequestID: req.ID, Now: req.now(), Notice: req.flash.Notice}
 	if req.session != nil {
 		s.Person = req.session.Person
@@ -205,7 +212,7 @@ func (req *request) render(shown *view) ([]byte, error) {
 		}
 	}
 	var out bytes.Buffer
-	if err := req.s.pages.get(shown.template).ExecuteTemplate(&out, "layout", s); err != nil {
+	if err := s.page.ExecuteTemplate(&out, "layout", s); err != nil {
 		return nil, fmt.Errorf("template %s: %w", shown.template, err)
 	}
 	return out.Bytes(), nil

@@ -30,10 +30,10 @@ type request struct {
 	env       accounts.Environment // that the page shows
 	principal *access.Principal    // the person in the workspace and environment
 
-	problem    *fault.Error // why the form that is shown again was rejected
-	flash      flash        // message of the previous page
-	restored   url.Values   // form fields from before the person had to confirm
-	background bool         // a refresh of a live page, not sent by the person
+	problem    formErrors // why the form that is shown again was rejected
+	flash      flash      // message of the previous page
+	restored   url.Values // form fields from before the person had to confirm
+	background bool       // a refresh of a live page, not sent by the person
 }
 
 func (req *request) now() time.Time { return req.s.Now() }

@@ -433,7 +433,7 @@ func (req *request) rejectForm(formPage handler, err error) {
 	if errors.Is(err, errEditConflict) {
 		req.R.PostForm = nil // or the next click would save the old values
 	}
-	req.problem = f
+	req.problem = newFormErrors(err, f)
 	shown, pageErr := formPage(req)
 	if fault.Is(pageErr, fault.NotFound) {
 		err = pageErr // the form's resource doesn't exist

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"cmp"
+	"errors"
 	"math"
 	"slices"
 	"strconv"
@@ -65,13 +66,13 @@ func settingsPage(req *request) (*view, error) {
 }
 
 func updateSettings(req *request) (*view, error) {
-	budget, err := req.formCredits("default_project_budget")
-	if err != nil {
-		return nil, err
-	}
+	budget, invalid := req.formCredits("default_project_budget")
 	hours, err := strconv.ParseFloat(req.form("rotation_grace"), 64)
 	if err != nil || math.IsNaN(hours) || hours < 0 || hours > accounts.MaxRotationGrace.Hours() {
-		return nil, fault.Invalid("rotation_grace", "Enter a grace period from 0 to %.0f hours.", accounts.MaxRotationGrace.Hours())
+		invalid = errors.Join(invalid, fault.Invalid("rotation_grace", "Enter a grace period from 0 to %.0f hours.", accounts.MaxRotationGrace.Hours()))
+	}
+	if invalid != nil {
+		return nil, invalid
 	}
 	return req.save(req.to("settings"), "Settings saved.", func(tx *db.Tx) error {
 		w, err := accounts.GetWorkspaceLocked(req.Context(), tx, req.workspace.ID)

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
@@ -60,23 +61,18 @@ func newToolServerPage(*request) (*view, error) {
 // readToolServer returns the change that the form makes.
 func (req *request) readToolServer() (toolservers.Change, error) {
 	c := toolservers.Change{}
+	var errs [4]error
 	headers, err := parseHeaders(req.form("headers"))
-	if err != nil {
-		return c, err
-	}
+	errs[0] = err
 	remove := req.form("remove_headers") != ""
 	c.Headers, c.SetHeaders = headers, len(headers) > 0 || remove
-	c.OAuth, err = req.readOAuth()
-	if err != nil {
-		return c, err
-	}
+	c.OAuth, errs[1] = req.readOAuth()
 	c.SetOAuth = c.OAuth != nil || remove
 	timeout, err := req.formNumber("timeout_seconds")
-	if err != nil {
-		return c, err
-	}
+	errs[2] = err
 	wait, err := req.formNumber("approval_timeout_seconds")
-	if err != nil {
+	errs[3] = err
+	if err := errors.Join(errs[:]...); err != nil {
 		return c, err
 	}
 	rules, err := req.readRules()

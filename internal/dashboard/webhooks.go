@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -135,6 +136,7 @@ func newEndpointForm(e *webhooks.Endpoint) endpointForm {
 	return f
 }
 
+// readEndpoint reads all fields of the form and returns all their errors.
 func (req *request) readEndpoint(e *webhooks.Endpoint) error {
 	e.URL, e.Description, e.Events = req.form("url"), req.form("description"), req.R.PostForm["events"]
 	if slices.Contains(e.Events, "*") {
@@ -142,25 +144,27 @@ func (req *request) readEndpoint(e *webhooks.Endpoint) error {
 	}
 	e.Projects = strings.FieldsFunc(req.form("projects"), func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
 	e.RequestsPerSecond = nil
+	var invalid error
 	if text := req.form("requests_per_second"); text != "" {
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return fault.Invalid("requests_per_second", "The rate limit must be a whole number of requests per second.")
+			invalid = fault.Invalid("requests_per_second", "Enter a whole number of requests per second.")
+		} else {
+			e.RequestsPerSecond = &n
 		}
-		e.RequestsPerSecond = &n
 	}
 	changes := webhooks.HeaderChanges{}
 	for _, name := range req.R.PostForm["remove_header"] {
 		changes[name] = nil
 	}
 	headers, err := parseHeaders(req.form("headers"))
-	if err != nil {
-		return err
-	}
 	for name, value := range headers {
 		changes[name] = &value
 	}
 	e.SetHeaders(changes)
+	if invalid = errors.Join(invalid, err); invalid != nil {
+		return errors.Join(req.s.Webhooks.Check(e), invalid)
+	}
 	return nil
 }
 

@@ -183,3 +183,20 @@ func Is(err error, code Code) bool {
 	e, ok := As(err)
 	return ok && e.Code == code
 }
+
+// All returns every *Error in err's tree: one for each invalid field if err is from errors.Join.
+func All(err error) []*Error {
+	switch e := err.(type) {
+	case nil:
+		return nil
+	case *Error:
+		return []*Error{e}
+	case interface{ Unwrap() []error }:
+		var all []*Error
+		for _, one := range e.Unwrap() {
+			all = append(all, All(one)...)
+		}
+		return all
+	}
+	return All(errors.Unwrap(err))
+}

@@ -3,6 +3,7 @@ package people
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/url"
 	"time"
 
@@ -126,7 +127,7 @@ type NewAccount struct {
 // Setup uses the setup link: it creates the first owner and signs them in.
 func (p *People) Setup(ctx context.Context, token string, n NewAccount, from Browser) (*SignIn, error) {
 	n.Email = accounts.NormalizeEmail(n.Email)
-	if err := cmp.Or(checkEmail(n.Email), accounts.CheckName("name", n.Name), checkPassword(n.Password, n.Email)); err != nil {
+	if err := errors.Join(checkEmail(n.Email), accounts.CheckName("name", n.Name), checkPassword(n.Password, n.Email)); err != nil {
 		return nil, err
 	}
 	if err := p.CheckSetupLink(ctx, p.db, token); err != nil {

@@ -25,8 +25,10 @@ var keyboardRows = []string{"abcdefghijklmnopqrstuvwxyz", "0123456789",
 func checkPassword(password, email string) error {
 	lower := accounts.NormalizeEmail(password)
 	switch {
-	case len(password) < minPassword || len(password) > maxPassword || !utf8.ValidString(password):
-		return fault.Invalid("password", "The password must have from %d to %d bytes. Choose a few words that only you would put together.", minPassword, maxPassword)
+	case utf8.RuneCountInString(password) < minPassword:
+		return fault.Invalid("password", "The password must have at least %d characters. Choose a few words that only you would put together.", minPassword)
+	case len(password) > maxPassword || !utf8.ValidString(password):
+		return fault.Invalid("password", "The password is too long. Use at most %d characters.", maxPassword)
 	case isOwnEmail(lower, accounts.NormalizeEmail(email)):
 		return fault.Invalid("password", "The password must not be your email address. Choose a few words that only you would put together.")
 	case strings.Contains(commonPasswords, "\n"+lower+"\n"):

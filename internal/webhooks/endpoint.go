@@ -122,7 +122,7 @@ func secretContext(endpointID string) string { return "endpoint " + endpointID }
 func (s *Service) Create(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint) (secret string, err error) {
 	e.Kind = cmp.Or(e.Kind, HTTP)
 	e.ID = ids.New(ids.Endpoint)
-	if err := s.check(e); err != nil {
+	if err := s.Check(e); err != nil {
 		return "", err
 	}
 	// The lock makes the count exact.
@@ -177,24 +177,30 @@ func projectsColumn(projects []string) any {
 
 func hint(secret string) string { return "whsec_…" + secret[len(secret)-5:len(secret)-1] }
 
-// check validates the fields that requests set.
-func (s *Service) check(e *Endpoint) error {
-	if e.Kind == HTTP {
-		if e.URL == "" {
-			return fault.Missing("url", "url must be the https:// address that receives deliveries.")
-		}
-		if _, err := s.Guard.CheckURL("url", e.URL); err != nil {
-			return err
-		}
-		// Attempts record the URL.
-		if keyring.ContainsSecret(e.URL) {
-			return fault.Invalid("url", "The URL contains something that looks like an API key, which must not be stored. Remove it from the URL.")
-		}
+// Check validates the fields that requests set. It returns the errors of all of them.
+func (s *Service) Check(e *Endpoint) error {
+	var invalid error
+	if e.Kind != Tunnel {
+		invalid = s.checkURL(e.URL)
 	}
 	if n := e.RequestsPerSecond; n != nil && (*n < 1 || *n > MaxRequestsPerSecond) {
-		return fault.Invalid("requests_per_second", "requests_per_second must be from 1 to %d, or null for no limit.", MaxRequestsPerSecond)
+		invalid = errors.Join(invalid, fault.Invalid("requests_per_second", "requests_per_second must be from 1 to %d, or null for no limit.", MaxRequestsPerSecond))
 	}
-	return cmp.Or(events.CheckPatterns("events", e.Events), checkDescription(e.Description), s.applyHeaders(e))
+	return errors.Join(invalid, events.CheckPatterns("events", e.Events), checkDescription(e.Description), s.applyHeaders(e))
+}
+
+func (s *Service) checkURL(address string) error {
+	if address == "" {
+		return fault.Missing("url", "url must be the https:// address that receives deliveries.")
+	}
+	if _, err := s.Guard.CheckURL("url", address); err != nil {
+		return err
+	}
+	// Attempts record the URL.
+	if keyring.ContainsSecret(address) {
+		return fault.Invalid("url", "The URL contains something that looks like an API key, which must not be stored. Remove it from the URL.")
+	}
+	return nil
 }
 
 // checkProjects validates the projects of the endpoint's filter, which must exist.
@@ -320,7 +326,7 @@ func (s *Service) Update(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endp
 	if e.Kind == Tunnel && e.URL != "" {
 		return fault.Invalid("url", "A tunnel has no url. Its client forwards to a local address.")
 	}
-	if err := cmp.Or(s.check(e), e.checkProjects(ctx, tx)); err != nil {
+	if err := cmp.Or(s.Check(e), e.checkProjects(ctx, tx)); err != nil {
 		return err
 	}
 	if e.Mirrors != "" {

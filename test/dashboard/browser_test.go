@@ -3,6 +3,7 @@
 package dashboard_test
 
 import (
+	"html"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
@@ -172,7 +173,8 @@ func (a *response) is(t testing.TB, status int) *response {
 func (a *response) rejects(t testing.TB, status int, why string) *response {
 	t.Helper()
 	a.is(t, status)
-	if !strings.Contains(a.body, `role="alert"`) || !strings.Contains(strings.ToLower(a.body), strings.ToLower(why)) {
+	says := strings.Contains(a.body, `role="alert"`) || strings.Contains(a.body, `class="field-error"`)
+	if !says || !strings.Contains(strings.ToLower(html.UnescapeString(a.body)), strings.ToLower(html.UnescapeString(why))) {
 		t.Errorf("%s does not say %q:\n%s", a.path, why, a.main())
 	}
 	return a
