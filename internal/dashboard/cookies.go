@@ -2,11 +2,7 @@ package dashboard
 
 import (
 	"encoding/json"
-	"maps"
 	"net/http"
-	"net/url"
-	"slices"
-	"strings"
 	"time"
 )
 
@@ -18,7 +14,7 @@ const (
 	oidcCookie    = "turnpike-oidc" // during sign-in at the provider
 	flashCookie   = "turnpike-flash"
 	deviceCookie  = "turnpike-device" // someone has signed in with this browser
-	formCookie    = "turnpike-form"   // a form whose sender has to confirm first
+	formCookie    = "turnpike-form"   // a form whose sender has to confirm or sign in first
 	lastCookie    = "turnpike-last"   // workspace and environment
 	themeCookie   = "turnpike-theme"  // light or dark
 )
@@ -72,6 +68,7 @@ func (req *request) openSealed(name, context string, value any) bool {
 // contain a secret, and no one else may put text on a page.
 type flash struct {
 	Notice string `json:"n,omitzero"`
+	Note   string `json:"t,omitzero"` // that nothing has changed
 	Secret string `json:"s,omitzero"` // that was just created, shown once
 	Of     string `json:"o,omitzero"` // the ID that the secret belongs to
 }
@@ -94,66 +91,6 @@ func (req *request) takeFlash() {
 	req.setCookie(flashCookie, "", 0)
 	if f := (flash{}); req.openSealed(flashCookie, req.flashContext(), &f) {
 		req.flash = f
-	}
-}
-
-const (
-	// savedFormLifetime is how long the person may take to confirm.
-	savedFormLifetime = 10 * time.Minute
-	// maxSavedForm is the largest form that fits into the cookie.
-	maxSavedForm = 2 << 10
-)
-
-// unsavedFields are parts of the names of fields that aren't saved: secrets, and the role
-// of a member, whose form is one of many on its page.
-var unsavedFields = []string{"password", "current", "code", "token", "secret", "csrf", "response", "new_role"}
-
-func isSaved(name string) bool {
-	name = strings.ToLower(name)
-	return !slices.ContainsFunc(unsavedFields, func(part string) bool { return strings.Contains(name, part) })
-}
-
-// saveForm saves a form that was sent too long after the last proof of identity, for its
-// page and this session. What doesn't fit has to be typed again.
-func (req *request) saveForm() {
-	fields := maps.Clone(req.R.PostForm)
-	maps.DeleteFunc(fields, func(name string, _ []string) bool { return !isSaved(name) })
-	if len(fields) > 0 && len(fields.Encode()) <= maxSavedForm {
-		req.setSealed(formCookie, req.formContext(req.formPath()), fields, savedFormLifetime)
-		return
-	}
-	req.clearSavedForm() // or the page would show an older form
-}
-
-// clearSavedForm deletes the saved form once an action is authorized.
-func (req *request) clearSavedForm() {
-	if req.cookie(formCookie) != "" {
-		req.setCookie(formCookie, "", 0)
-	}
-}
-
-func (req *request) formContext(page string) string { return "form " + req.session.ID + " " + page }
-
-// formPath returns the path of the page with the form. A rejected form was shown at its
-// own path, which redirects to its page.
-func (req *request) formPath() string {
-	page, _, _ := strings.Cut(refererPath(req.R), "?")
-	if hasRoute(req.s.mux, http.MethodGet, page) {
-		return page
-	}
-	return parentPage(req.s.mux, page)
-}
-
-// restoreForm fills in the form that was saved for this page and session, once.
-func (req *request) restoreForm() {
-	var fields url.Values
-	if req.session == nil || !req.openSealed(formCookie, req.formContext(req.R.URL.Path), &fields) {
-		return
-	}
-	req.clearSavedForm()
-	req.restored = fields
-	if req.flash == (flash{}) {
-		req.flash.Notice = "Nothing has changed yet. Send the form again."
 	}
 }
 

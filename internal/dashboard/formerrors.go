@@ -2,7 +2,9 @@ package dashboard
 
 import (
 	"html/template"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 
 	"turnpike/internal/fault"
@@ -12,7 +14,7 @@ import (
 type formErrors []*fault.Error
 
 // formFields are the names of inputs whose errors have another name in the API.
-var formFields = map[string]string{"temporary_raise": "temporary_raise.budget", "oauth.client_id": "oauth_client_id", "oauth.client_secret": "oauth_client_secret",
+var formFields = map[string]string{"temporary_raise": "temporary_raise.budget", "oauth.grant_type": "oauth", "oauth.client_id": "oauth_client_id", "oauth.client_secret": "oauth_client_secret",
 	"oauth.scope": "oauth_scope", "oauth.token_url": "oauth_token_url", "grace_period_seconds": "grace", "api_key": "api_key_secret"}
 
 // newFormErrors returns the errors of a rejected form, the first one of each field. The
@@ -25,6 +27,9 @@ func newFormErrors(err error, f *fault.Error) (list formErrors) {
 	for _, one := range all {
 		if name, ok := formFields[one.Param]; ok {
 			field := *one
+			if rest, found := strings.CutPrefix(field.Message, field.Param+" "); found {
+				field.Message = name + " " + rest
+			}
 			field.Param, one = name, &field
 		}
 		if one.Param == "" || list.of(one.Param) == nil {
@@ -96,6 +101,18 @@ func (s *shell) Summary() (messages []string) {
 	return messages
 }
 
+// Discarded returns what was sent to a form that someone else changed meanwhile, so that it can be
+// typed again.
+func (s *shell) Discarded() (list []struct{ Name, Value string }) {
+	for _, name := range slices.Sorted(maps.Keys(s.req.discarded)) {
+		value := strings.Join(s.req.discarded[name], ", ")
+		if value != "" && name != "seen" && name != "limits" && !strings.HasSuffix(name, ".id") && isSaved(name) && !isSecret(name) {
+			list = append(list, struct{ Name, Value string }{fieldName(name), value})
+		}
+	}
+	return list
+}
+
 var notInID = regexp.MustCompile(`[^a-zA-Z0-9_-]+`)
 
 func errorID(field string) string { return "error-" + notInID.ReplaceAllString(field, "-") }
@@ -106,6 +123,7 @@ var fieldNames = map[string]string{
 	"url": "The address", "rate_limit": "The limit", "monthly_budget": "The budget per month", "monthly_credits": "The credits per month",
 	"allowed_ips": "Allowed IPs", "allowed_tools": "The tools", "allowed_models": "The models", "allowed_providers": "The providers",
 	"alert_thresholds": "Alert at", "alert_threshold": "The alert", "requests_per_second": "The rate limit", "id": "The ID", "external_id": "The external ID",
+	"oauth": "The grant", "oauth_client_id": "The client ID", "oauth_client_secret": "The client secret", "oauth_scope": "The scope", "oauth_token_url": "The token URL",
 	"temporary_raise.budget": "The raised budget", "temporary_raise.until": "The last day of the raise", "webhook.url": "The URL", "base_url": "The base URL",
 	"alert_email": "The email", "key_id": "The key", "timeout_ms": "The timeout",
 }
@@ -131,11 +149,14 @@ func formMessage(f *fault.Error) string {
 		if name == "" || !found {
 			continue
 		}
-		label, known := fieldNames[name]
-		if !known {
-			label = "The " + strings.ReplaceAll(name, "_", " ")
-		}
-		return label + " " + rest
+		return fieldName(name) + " " + rest
 	}
 	return text
+}
+
+func fieldName(name string) string {
+	if label, known := fieldNames[name]; known {
+		return label
+	}
+	return "The " + strings.ReplaceAll(name, "_", " ")
 }

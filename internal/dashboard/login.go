@@ -46,11 +46,11 @@ func (req *request) authenticate(token string) (*people.Session, error) {
 }
 
 // detour redirects to a page that leads back here. A form that was sent leads back to its
-// page, with a notice that it had no effect.
-func (req *request) detour(to, notice string) {
+// page, with a note that it had no effect.
+func (req *request) detour(to, note string) {
 	next, f := req.R.URL.RequestURI(), flash{}
 	if req.R.Method != http.MethodGet {
-		next, f.Notice = refererPath(req.R), notice
+		next, f.Note = refererPath(req.R), note
 	}
 	if next != Home {
 		to += "?next=" + url.QueryEscape(next)
@@ -184,6 +184,7 @@ func logout(req *request) (*view, error) {
 	if err := req.signOut(); err != nil {
 		return nil, err
 	}
+	req.clearSavedForm()
 	to := "/dashboard/login"
 	if next := req.query("next"); next != "" {
 		to = dashboardPath(next)
@@ -191,42 +192,56 @@ func logout(req *request) (*view, error) {
 	return req.redirect(to, flash{Notice: "You are signed out."})
 }
 
-// redirectToConfirm redirects to the page where the person confirms their identity, and
-// then back.
-func (req *request) redirectToConfirm() {
-	if req.R.Method == http.MethodPost {
-		req.saveForm()
+// askToSignIn redirects to the sign-in page. The page of a form then shows it as it was sent.
+func (req *request) askToSignIn(rt Route) {
+	if rt.Path == Home+"logout" {
+		req.redirect("/dashboard/login", flash{Notice: "You are signed out."})
+		return
 	}
-	req.detour("/dashboard/confirm", "Nothing has changed yet. Confirm that it is you, then send the form again.")
+	note := "You were signed out, and nothing was changed. Sign in, then fill in the form again."
+	if req.R.Method == http.MethodPost {
+		user, err := req.s.People.UserOfSession(req.Context(), req.s.DB, req.cookie(sessionCookie))
+		if err != nil {
+			req.fail(err)
+			return
+		}
+		if req.saveForm(savedForm{User: user}) {
+			note = "You were signed out, and nothing was changed. Sign in, then send the form again."
+		}
+	}
+	req.detour("/dashboard/login", note)
 }
 
 type confirmData struct {
 	Next        string
+	Form        string // the saved form that the confirmation performs, or empty
 	HasPassword bool
 	HasCode     bool
 	HasPasskey  bool
 	Provider    string // for confirming by signing in there again, or empty
 }
 
-func confirmPage(req *request) (*view, error) { return req.confirmView(req.query("next")) }
+func confirmPage(req *request) (*view, error) {
+	return req.confirmView(req.query("next"), req.query("form"))
+}
 
 // confirmView asks for the strongest proof: people with an authenticator app enter a code
 // or use a passkey.
-func (req *request) confirmView(next string) (*view, error) {
+func (req *request) confirmView(next, form string) (*view, error) {
 	factor, factorErr := req.s.People.GetSecondFactor(req.Context(), req.s.DB, req.session.UserID)
 	passkeys, passkeysErr := req.s.People.Passkeys(req.Context(), req.s.DB, req.session.UserID)
 	identities, identitiesErr := req.s.People.Identities(req.Context(), req.s.DB, req.session.UserID)
 	if err := errors.Join(factorErr, passkeysErr, identitiesErr); err != nil {
 		return nil, err
 	}
-	d := confirmData{Next: next, HasCode: factor.Enabled, HasPasskey: len(passkeys) > 0 && req.canPasskey()}
+	d := confirmData{Next: next, Form: form, HasCode: factor.Enabled, HasPasskey: len(passkeys) > 0 && req.canPasskey()}
 	if !factor.Enabled {
 		d.HasPassword = req.session.Person.HasPassword()
 		if req.linkedHere(identities) {
 			d.Provider = req.providerName()
 		}
 	}
-	return &view{template: "confirm", title: "Confirm that it is you", data: d}, nil
+	return &view{template: "confirm", title: "Confirm your identity", data: d}, nil
 }
 
 // secondFactorPage asks for one of the person's second factors.
@@ -234,7 +249,7 @@ func secondFactorPage(req *request) (*view, error) {
 	if req.session.SecondFactorAt != nil {
 		return req.redirect(dashboardPath(req.query("next")), flash{})
 	}
-	shown, err := req.confirmView(req.query("next"))
+	shown, err := req.confirmView(req.query("next"), "")
 	if err != nil {
 		return nil, err
 	}
@@ -251,8 +266,7 @@ func confirm(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	req.setSession(token)
-	return req.redirect(dashboardPath(req.query("next")), flash{})
+	return req.afterConfirm(token, req.query("form"), req.query("next"))
 }
 
 func setUpPage(req *request) (*view, error) {

@@ -21,6 +21,7 @@ const maxNext = 1000
 type oidcTrip struct {
 	Cookie  string // of people.StartOIDC
 	Next    string // path
+	Form    string // the saved form that a confirmation performs
 	Purpose people.OIDCPurpose
 }
 
@@ -69,9 +70,9 @@ func startOIDC(req *request) (*view, error) {
 // beginOIDC starts a sign-in, a link or a confirmation. A person who is signed in links an
 // account, unless the form is that of the sign-in page, which may have been open before.
 func (req *request) beginOIDC(in *SignInProvider) (address string, trip oidcTrip, err error) {
-	trip = oidcTrip{Next: dashboardPath(req.query("next")), Purpose: people.OIDCSignIn}
-	if len(trip.Next) > maxNext {
-		trip.Next = Home
+	trip = oidcTrip{Next: dashboardPath(req.query("next")), Form: req.query("form"), Purpose: people.OIDCSignIn}
+	if len(trip.Next)+len(trip.Form) > maxNext {
+		trip.Next, trip.Form = Home, ""
 	}
 	switch confirms := req.query("confirm") != ""; {
 	case confirms && req.session == nil:
@@ -96,19 +97,19 @@ func finishOIDC(req *request) (*view, error) {
 	if req.session != nil {
 		formPage = accountPage // where the account is linked
 		if confirms = trip.Purpose == people.OIDCConfirm; confirms {
-			formPage = func(req *request) (*view, error) { return req.confirmView(trip.Next) }
+			formPage = func(req *request) (*view, error) { return req.confirmView(trip.Next, trip.Form) }
 		}
 		if trip.Purpose == people.OIDCLink {
 			c.LinkTo = req.session
 		}
 	}
-	if err := req.completeAtProvider(confirms, c, trip.Next); err != nil {
-		req.rejectForm(formPage, err)
+	if err := req.completeAtProvider(confirms, c, trip); err != nil {
+		req.rejectForm(Route{formPage: formPage}, err)
 	}
 	return nil, nil
 }
 
-func (req *request) completeAtProvider(confirms bool, c people.OIDCCallback, next string) error {
+func (req *request) completeAtProvider(confirms bool, c people.OIDCCallback, trip oidcTrip) error {
 	provided := req.s.SignIn()
 	if provided == nil {
 		return fault.New(fault.NotFound, "This server has no sign-in provider.")
@@ -122,8 +123,7 @@ func (req *request) completeAtProvider(confirms bool, c people.OIDCCallback, nex
 		if err != nil {
 			return err
 		}
-		req.setSession(token)
-		_, err = req.redirect(next, flash{})
+		_, err = req.afterConfirm(token, trip.Form, trip.Next)
 		return err
 	}
 	in, err := req.s.People.FinishOIDC(req.Context(), provider, c, req.browser())
@@ -134,7 +134,7 @@ func (req *request) completeAtProvider(confirms bool, c people.OIDCCallback, nex
 	if c.LinkTo != nil && in.Linked {
 		message.Notice = "Your account at " + name + " is linked. You can now sign in with it."
 	}
-	_, err = req.finishSignIn(in, next, message)
+	_, err = req.finishSignIn(in, trip.Next, message)
 	return err
 }
 

@@ -88,8 +88,7 @@ func passkeyConfirm(req *request, rp people.RelyingParty) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	req.setSession(token)
-	return req.redirect(dashboardPath(req.query("next")), flash{})
+	return req.afterConfirm(token, req.query("form"), req.query("next"))
 }
 
 func startPasskey(req *request, rp people.RelyingParty) (*view, error) {

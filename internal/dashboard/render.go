@@ -74,6 +74,7 @@ type shell struct {
 	Env        accounts.Environment
 	Problem    formErrors // why the form that is shown again was rejected
 	Notice     string
+	Note       string // that nothing has changed yet
 	RequestID  string
 	Now        time.Time
 }
@@ -125,7 +126,7 @@ func (s *shell) Manages() bool { return access.ManagesMembers(s.Role) }
 // typed returns the values of a form that is shown again, because it was rejected or
 // because the person had to confirm. It is nil for a new form.
 func (s *shell) typed() url.Values {
-	if s.Problem != nil {
+	if s.Problem != nil && s.req.R.Method == http.MethodPost {
 		return s.req.R.PostForm
 	}
 	return s.req.restored
@@ -198,7 +199,7 @@ func (req *request) show(shown *view) {
 
 func (req *request) render(shown *view) ([]byte, error) {
 	s := &shell{req: req, page: req.s.pages.get(shown.template), shown: map[*fault.Error]bool{}, Title: shown.title, Data: shown.data, Wide: shown.wide, Live: shown.live, Script: shown.script, Workspace: req.workspace, Role: req.role, Env: req.env, Problem: req.problem,
-		RequestID: req.ID, Now: req.now(), Notice: req.flash.Notice}
+		RequestID: req.ID, Now: req.now(), Notice: req.flash.Notice, Note: req.flash.Note}
 	if req.session != nil {
 		s.Person = req.session.Person
 	}

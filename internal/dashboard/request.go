@@ -33,6 +33,7 @@ type request struct {
 	problem    formErrors // why the form that is shown again was rejected
 	flash      flash      // message of the previous page
 	restored   url.Values // form fields from before the person had to confirm
+	discarded  url.Values // what was sent to a form that someone else changed meanwhile
 	background bool       // a refresh of a live page, not sent by the person
 }
 

@@ -278,13 +278,14 @@ func expand(area Route, list []Route) []Route {
 		before, _, _ := strings.Cut(rt.Path, "/{id}")
 		rt.id, rt.Path = cmp.Or(rt.id, pathIDs[before]), area.Path+rt.Path
 		rt.SignedIn, rt.Workspace, rt.Operator, rt.private = area.SignedIn, area.Workspace, area.Operator, area.private
-		page, action := rt.page, rt.action
+		page, action, confirm := rt.page, rt.action, rt.Confirm
 		if page != nil {
 			rt.Method, rt.action = http.MethodGet, nil
+			rt.Confirm = confirm && action == nil // sending the form needs it, opening it doesn't
 			out = append(out, rt)
 		}
 		if action != nil {
-			rt.Method, rt.page, rt.action = http.MethodPost, nil, action
+			rt.Method, rt.page, rt.action, rt.Confirm = http.MethodPost, nil, action, confirm
 			if page != nil {
 				rt.formPage = page
 			}
@@ -367,6 +368,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, rt Route) {
 // person is authenticated afterwards: their rights may change while a slow form
 // arrives.
 func (s *Server) checkForm(w http.ResponseWriter, r *http.Request, rt Route) error {
+	if isReplayed(r) {
+		return nil // the form was checked before it was saved
+	}
 	if err := s.sameSite.Check(r); err != nil {
 		return fault.New(fault.InsufficientScope, "This request came from another site and was rejected. Open the dashboard and try again there.").Because(err)
 	}
@@ -400,7 +404,7 @@ func (req *request) respond(rt Route) {
 	}
 	shown, err := rt.action(req)
 	if err != nil && rt.formPage != nil && !req.Started {
-		req.rejectForm(rt.formPage, err)
+		req.rejectForm(rt, err)
 		return
 	}
 	req.send(shown, err)
@@ -419,7 +423,7 @@ func (req *request) send(shown *view, err error) {
 }
 
 // rejectForm shows the form again, with the submitted values and the error.
-func (req *request) rejectForm(formPage handler, err error) {
+func (req *request) rejectForm(rt Route, err error) {
 	f := req.Fault(err)
 	status := fault.FamilyOf(f.Code).Status
 	if status >= http.StatusInternalServerError {
@@ -427,14 +431,18 @@ func (req *request) rejectForm(formPage handler, err error) {
 		return
 	}
 	if errors.Is(err, people.ErrConfirmationRequired) {
-		req.redirectToConfirm()
+		req.redirectToConfirm(rt)
+		return
+	}
+	req.problem = newFormErrors(err, f)
+	if isReplayed(req.R) {
+		req.rejectReplayed(err)
 		return
 	}
 	if errors.Is(err, errEditConflict) {
-		req.R.PostForm = nil // or the next click would save the old values
+		req.discarded, req.R.PostForm = req.R.PostForm, nil // or the next click would save the old values
 	}
-	req.problem = newFormErrors(err, f)
-	shown, pageErr := formPage(req)
+	shown, pageErr := rt.formPage(req)
 	if fault.Is(pageErr, fault.NotFound) {
 		err = pageErr // the form's resource doesn't exist
 	}
@@ -519,15 +527,11 @@ var errSignIn = fault.New(fault.Authentication, "Sign in first.")
 func (req *request) deny(rt Route, err error) {
 	switch {
 	case errors.Is(err, people.ErrConfirmationRequired):
-		req.redirectToConfirm()
+		req.redirectToConfirm(rt)
 	case errors.Is(err, people.ErrSecondFactorRequired):
 		req.detour("/dashboard/second-factor", "Nothing was changed. This workspace requires a second factor.")
 	case fault.Is(err, fault.Authentication) && rt.SignedIn:
-		notice := "You were signed out, and nothing was changed. Sign in, then fill in the form again."
-		if rt.Path == Home+"logout" {
-			notice = "You are signed out."
-		}
-		req.detour("/dashboard/login", notice)
+		req.askToSignIn(rt)
 	default:
 		req.fail(err)
 	}

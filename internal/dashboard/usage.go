@@ -620,6 +620,6 @@ func (req *request) withFilterError(shown *view, err error) (*view, error) {
 	if status >= http.StatusInternalServerError {
 		return nil, err
 	}
-	req.problem, shown.status, shown.live = f, status, false
+	req.problem, shown.status, shown.live = formErrors{f}, status, false
 	return shown, nil
 }

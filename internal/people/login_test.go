@@ -323,17 +323,17 @@ func TestPersonWithoutWorkspaceCannotSignIn(t *testing.T) {
 	})
 }
 
-func TestConfirmationExpiresAfterTenMinutes(t *testing.T) {
+func TestConfirmationExpiresAfterThirtyMinutes(t *testing.T) {
 	each(t, func(t *testing.T, w *fixture) {
 		w.member("ada@example.com", accounts.Owner)
 		in := w.login("ada@example.com")
-		w.advance(10 * time.Minute)
+		w.advance(30 * time.Minute)
 		if err := w.RequireConfirmed(in.Session); err != nil {
 			t.Error(err)
 		}
 		w.advance(time.Second)
 		if err := w.RequireConfirmed(in.Session); !errors.Is(err, people.ErrConfirmationRequired) {
-			t.Errorf("after ten minutes: %v", err)
+			t.Errorf("after thirty minutes: %v", err)
 		}
 		_, err := w.Confirm(t.Context(), in.Session, people.Proof{Password: "wrong"}, browser)
 		want(t, err, fault.Authentication)

@@ -422,14 +422,14 @@ func TestProviderConfirmsOnlyRecentAuthentication(t *testing.T) {
 				}
 			}
 		}
-		// The ten minutes start at the authentication, not at the sign-in.
-		in, err := finishWith(w, o, w.begin(i, o, "1", "ada@example.com"), i, w.clock().Add(-9*time.Minute))
+		// The thirty minutes start at the authentication, not at the sign-in.
+		in, err := finishWith(w, o, w.begin(i, o, "1", "ada@example.com"), i, w.clock().Add(-29*time.Minute))
 		if err != nil {
 			t.Fatal(err)
 		}
 		w.advance(2 * time.Minute)
 		if err := w.RequireConfirmed(in.Session); !errors.Is(err, people.ErrConfirmationRequired) {
-			t.Errorf("eleven minutes after the proof: %v", err)
+			t.Errorf("31 minutes after the proof: %v", err)
 		}
 	})
 }
@@ -489,14 +489,14 @@ func TestProviderConfirmationRenewsTheToken(t *testing.T) {
 				t.Errorf("not confirmed, or the token is the same: %v", err)
 			}
 			before = token
-			w.advance(11 * time.Minute)
+			w.advance(31 * time.Minute)
 		}
 		// People with an app must enter a code here as well.
 		if _, err := w.FinishOIDCConfirm(t.Context(), o, in.Session, start("1", w.clock().Unix())); err != nil {
 			t.Fatal(err)
 		}
 		w.withApp(in.Session)
-		w.advance(11 * time.Minute)
+		w.advance(31 * time.Minute)
 		want(t, confirm(in.Session, start("1", w.clock().Unix())), fault.Authentication)
 	})
 }

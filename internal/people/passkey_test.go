@@ -221,7 +221,7 @@ func TestPasskeyConfirmsASession(t *testing.T) {
 		in, eve := w.login("ada@example.com"), w.login("eve@example.com")
 		a, _ := w.register(in.Session, "Laptop")
 		ofEve, _ := w.register(eve.Session, "Phone")
-		w.advance(11 * time.Minute)
+		w.advance(31 * time.Minute)
 		start := func() (c *people.Challenge) {
 			w.write(func(tx *db.Tx) (err error) {
 				c, err = w.StartPasskeyAssertion(t.Context(), tx, party, in.Session.UserID)
@@ -275,7 +275,7 @@ func TestPasskeysAreManagedByTheirOwner(t *testing.T) {
 		if _, err := w.ChangePassword(t.Context(), in.Session, "", password, browser); err != nil {
 			t.Fatal(err)
 		}
-		w.advance(11 * time.Minute)
+		w.advance(31 * time.Minute)
 		if err := remove(in.Session); !errors.Is(err, people.ErrConfirmationRequired) {
 			t.Errorf("without confirmation: %v", err)
 		}

@@ -27,7 +27,9 @@ func checkPassword(password, email string) error {
 	switch {
 	case utf8.RuneCountInString(password) < minPassword:
 		return fault.Invalid("password", "The password must have at least %d characters. Choose a few words that only you would put together.", minPassword)
-	case len(password) > maxPassword || !utf8.ValidString(password):
+	case !utf8.ValidString(password):
+		return fault.Invalid("password", "The password has characters that Turnpike can't use. Choose a few words that only you would put together.")
+	case len(password) > maxPassword:
 		return fault.Invalid("password", "The password is too long. Use at most %d characters.", maxPassword)
 	case isOwnEmail(lower, accounts.NormalizeEmail(email)):
 		return fault.Invalid("password", "The password must not be your email address. Choose a few words that only you would put together.")

@@ -2,6 +2,7 @@ package people
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"turnpike/internal/db"
@@ -12,7 +13,7 @@ import (
 const (
 	idleTimeout          = 12 * time.Hour
 	sessionLifetime      = 14 * 24 * time.Hour
-	confirmationLifetime = 10 * time.Minute
+	confirmationLifetime = 30 * time.Minute
 	// seenInterval is how often seen_at is updated.
 	seenInterval = time.Minute
 )
@@ -51,13 +52,22 @@ type Session struct {
 // a code or a passkey, and call Confirm.
 var ErrConfirmationRequired = fault.New(fault.InsufficientScope, "Confirm that it is you, then retry.")
 
-// RequireConfirmed returns ErrConfirmationRequired unless the person authenticated in the last ten
+// RequireConfirmed returns ErrConfirmationRequired unless the person authenticated in the last 30
 // minutes.
 func (p *People) RequireConfirmed(s *Session) error {
 	if p.now().Sub(s.ConfirmedAt) > confirmationLifetime {
 		return ErrConfirmationRequired
 	}
 	return nil
+}
+
+// UserOfSession returns whose session a token is or was, or an empty string if it is unknown.
+func (p *People) UserOfSession(ctx context.Context, q db.Querier, token string) (string, error) {
+	id, err := db.Value[string](q.QueryRow(ctx, "SELECT user_id FROM sessions WHERE token_hash = $1", hashToken(token)))
+	if errors.Is(err, db.ErrNotFound) {
+		return "", nil
+	}
+	return id, err
 }
 
 // errNoSession is the same for unknown, expired and revoked sessions.

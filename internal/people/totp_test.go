@@ -194,7 +194,7 @@ func TestAppIsChangedOnlyAfterConfirmation(t *testing.T) {
 			return err
 		}
 		want(t, w.try(start), fault.InvalidState) // an enabled app can't be replaced
-		w.advance(11 * time.Minute)
+		w.advance(31 * time.Minute)
 		disable := func(tx *db.Tx) error { return w.DisableTOTP(t.Context(), tx, in.Session, browser) }
 		for _, change := range []func(tx *db.Tx) error{start, disable} {
 			if err := w.try(change); !errors.Is(err, people.ErrConfirmationRequired) {
@@ -219,7 +219,7 @@ func TestPasswordAloneDoesNotConfirmWithAnApp(t *testing.T) {
 		w.member("ada@example.com", accounts.Owner)
 		in := w.login("ada@example.com")
 		secret, recovery := w.withApp(in.Session)
-		w.advance(11 * time.Minute)
+		w.advance(31 * time.Minute)
 		for range 6 { // it isn't a guess and doesn't count as one
 			_, err := w.Confirm(t.Context(), in.Session, people.Proof{Password: password}, browser)
 			want(t, err, fault.Authentication)
@@ -238,7 +238,7 @@ func TestPasswordAloneDoesNotConfirmWithAnApp(t *testing.T) {
 			if err := w.RequireConfirmed(in.Session); err != nil {
 				t.Error(err)
 			}
-			w.advance(11 * time.Minute)
+			w.advance(31 * time.Minute)
 		}
 		for range 5 {
 			_, err := w.ChangePassword(t.Context(), in.Session, "wrong", password, browser)
@@ -279,7 +279,7 @@ func TestEnrollmentIsShownUntilTheFirstCode(t *testing.T) {
 		if again, err := w.PendingTOTP(t.Context(), w.db, s, "Turnpike"); err != nil || *again != *begun {
 			t.Errorf("%+v, %v; begun was %+v", again, err, begun)
 		}
-		w.advance(11 * time.Minute)
+		w.advance(31 * time.Minute)
 		_, err = w.PendingTOTP(t.Context(), w.db, s, "Turnpike")
 		if !errors.Is(err, people.ErrConfirmationRequired) {
 			t.Errorf("shown to who has not confirmed: %v", err)

@@ -113,11 +113,11 @@ func TestPasskeyConfirmsIdentity(t *testing.T) {
 	b.fill("Name of the new passkey", "the laptop")
 	b.press("Add a passkey")
 	b.sees("the laptop")
-	s.Clock.Turn(11 * time.Minute)
+	s.Clock.Turn(31 * time.Minute)
 	// Another passkey needs a confirmation. The script redirects there.
 	b.fill("Name of the new passkey", "the phone")
 	b.press("Add a passkey")
-	b.sees("Confirm that it is you")
+	b.sees("Confirm your identity")
 	b.press("Use a passkey")
 	b.sees("Your account")
 	// The same device can't register twice.

@@ -160,10 +160,10 @@ func TestAmbiguousDecimalCommaIsRejected(t *testing.T) {
 		billing, project := b.in(accounts.Live, "billing"), b.in(accounts.Live, "projects")
 		for _, text := range []string{"2,5", "1.000,50", "1,00", "10,00,000", ",500", "1,000,"} {
 			b.post(t, billing, url.Values{"monthly_credits": {text}}).rejects(t, 400, "such as 100 or 2.5").contains(t, `value="`+text+`"`)
-			b.post(t, billing, url.Values{"alert_threshold": {text}}).rejects(t, 400, "alert_threshold must be")
+			b.post(t, billing, url.Values{"alert_threshold": {text}}).rejects(t, 400, "The alert must be")
 			b.post(t, project, url.Values{"id": {"shop"}, "monthly_budget": {text}}).rejects(t, 400, "such as 100 or 2.5")
 		}
-		b.post(t, billing, url.Values{"alert_threshold": {"5,5%"}}).rejects(t, 400, "alert_threshold must be")
+		b.post(t, billing, url.Values{"alert_threshold": {"5,5%"}}).rejects(t, 400, "The alert must be")
 		// Grouped digits, as the pages show them.
 		b.post(t, billing, url.Values{"monthly_credits": {"1,234,567.5"}, "alert_threshold": {"1,000"}}).redirectsTo(t, billing)
 		b.get(t, billing).shows(t, `value="1234567.5"`, `value="1000"`)

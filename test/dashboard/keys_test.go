@@ -130,7 +130,7 @@ func TestKeyFormKeepsUnchangedValues(t *testing.T) {
 				bad[name] = values
 			}
 			bad.Set(field, wrong)
-			b.post(t, page+"/edit", bad).rejects(t, http.StatusBadRequest, `aria-invalid="true"`)
+			b.post(t, page+"/edit", bad).rejects(t, http.StatusBadRequest, `class="field-error"`)
 		}
 	})
 }

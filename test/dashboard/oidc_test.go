@@ -182,9 +182,9 @@ func TestProviderSignsInMembersAndInvitedPeople(t *testing.T) {
 		eve.get(t, eve.toProvider(t, i, "//evil.example", "eve@example.com")).redirectsTo(t, "/dashboard/")
 		eve.get(t, "/dashboard/account").shows(t, "viewer", "You have no password yet")
 		// People without a password confirm by signing in again, and can then set one.
-		s.Clock.Turn(11 * time.Minute)
+		s.Clock.Turn(31 * time.Minute)
 		eve.header.Set("Referer", s.URL+"/dashboard/account")
-		to := eve.post(t, "/dashboard/account/password", url.Values{"password": {password}}).redirectsTo(t, "/dashboard/confirm?next=%2Fdashboard%2Faccount")
+		to := eve.post(t, "/dashboard/account/password", url.Values{"password": {password}}).redirectsTo(t, "/dashboard/confirm?next=%2Fdashboard%2Faccount*")
 		button := eve.get(t, to).shows(t, "Confirm at Acme ID").hides(t, `name="password"`).find(t, `action="(/dashboard/login/oidc\?confirm=[^"]+)"`)
 		eve.get(t, eve.press(t, i, button, "eve@example.com")).redirectsTo(t, "/dashboard/account")
 		eve.post(t, "/dashboard/account/password", url.Values{"password": {password}}).redirectsTo(t, "/dashboard/account")
@@ -330,7 +330,7 @@ func TestProviderConfirmsIdentity(t *testing.T) {
 		newBrowser(t, s).post(t, "/dashboard/login/oidc?confirm=1", nil).rejects(t, http.StatusUnauthorized, "Sign in first")
 		// With an app only a code confirms.
 		b.setUpApp(t)
-		s.Clock.Turn(11 * time.Minute)
+		s.Clock.Turn(31 * time.Minute)
 		b.get(t, to).shows(t, `name="code"`).hides(t, `name="password"`, "Confirm at Acme ID")
 		b.get(t, b.press(t, i, button, "ada@example.com")).rejects(t, http.StatusUnauthorized, "Enter a code of your authenticator app")
 	})

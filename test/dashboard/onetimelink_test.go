@@ -103,7 +103,7 @@ func TestForgottenPasswordIsResetByEmail(t *testing.T) {
 	}
 
 	stranger.get(t, link).shows(t, b.person.Email)
-	stranger.post(t, link, url.Values{"password": {"short"}}).rejects(t, http.StatusBadRequest, "the password must have from 10")
+	stranger.post(t, link, url.Values{"password": {"short"}}).rejects(t, http.StatusBadRequest, "the password must have at least 10 characters")
 	b.signedIn(t, true)
 	const next = "some other words nobody says"
 	// A browser that is signed in has to sign in again.
@@ -206,7 +206,7 @@ func TestNewPersonAcceptsInvitation(t *testing.T) {
 		link := invite(t, s, w, "bob@example.com", accounts.Developer)
 		b := newBrowser(t, s)
 		b.get(t, link).shows(t, "Join &lt;b&gt;acme", "bob@example.com", "developer", "The operator of this server").hides(t, "<b>acme")
-		b.post(t, link, url.Values{"name": {"Bob"}, "password": {"short"}}).rejects(t, http.StatusBadRequest, "the password must have from 10")
+		b.post(t, link, url.Values{"name": {"Bob"}, "password": {"short"}}).rejects(t, http.StatusBadRequest, "the password must have at least 10 characters")
 		// The server uses the invitation's address and ignores the one in the form.
 		b.post(t, link, url.Values{"name": {"Bob"}, "password": {password}, "email": {"eve@example.com"}}).redirectsTo(t, "/dashboard/w/"+w.ID+"/test/")
 		b.get(t, "/dashboard/account").shows(t, `value="bob@example.com"`, `value="Bob"`, "developer")

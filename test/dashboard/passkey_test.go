@@ -137,7 +137,7 @@ func TestPasskeySignsInOnceAndConfirms(t *testing.T) {
 		newBrowser(t, named).post(t, "/dashboard/login/passkey", answered).rejects(t, http.StatusUnauthorized, "already completed")
 
 		// It confirms and renews the token.
-		s.Clock.Turn(11 * time.Minute)
+		s.Clock.Turn(31 * time.Minute)
 		before := stranger.token(t)
 		stranger.get(t, "/dashboard/confirm").shows(t, `data-passkey="/dashboard/confirm/passkey/start"`)
 		challenge, token = stranger.begin(t, "/dashboard/confirm/passkey/start")

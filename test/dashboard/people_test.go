@@ -124,17 +124,17 @@ func TestPeopleWithAnAppConfirmWithACode(t *testing.T) {
 	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
 		secret, _ := b.setUpApp(t)
-		s.Clock.Turn(11 * time.Minute)
+		s.Clock.Turn(31 * time.Minute)
 		page := b.in(accounts.Test, "keys/new")
-		to := b.get(t, page).redirectsTo(t, "/dashboard/confirm?next=*")
+		to := b.post(t, page, newKey("backend")).redirectsTo(t, "/dashboard/confirm?next=*")
 		b.get(t, to).shows(t, `name="code"`).hides(t, `name="password"`)
 		b.post(t, to, url.Values{"password": {password}}).rejects(t, http.StatusUnauthorized, "Enter a code of your authenticator app")
-		b.get(t, page).redirectsTo(t, "/dashboard/confirm?next=*")
+		b.get(t, "/dashboard/account/app").redirectsTo(t, "/dashboard/confirm?next=*")
+		to = b.post(t, page, newKey("backend")).redirectsTo(t, "/dashboard/confirm?next=*")
 		const next = "some other words nobody says"
 		b.post(t, "/dashboard/account/password", url.Values{"current": {password}, "password": {next}}).redirectsTo(t, "/dashboard/account")
-		b.get(t, page).redirectsTo(t, "/dashboard/confirm?next=*")
-		b.post(t, to, url.Values{"code": {code(t, s, secret)}}).redirectsTo(t, page)
-		b.get(t, page).is(t, http.StatusOK)
+		to = b.post(t, page, newKey("backend")).redirectsTo(t, "/dashboard/confirm?next=*")
+		b.post(t, to, url.Values{"code": {code(t, s, secret)}}).redirectsTo(t, b.in(accounts.Test, "keys/key_*"))
 		for range 5 {
 			b.post(t, to, url.Values{"code": {"000000"}}).rejects(t, http.StatusUnauthorized, "the code is wrong")
 		}
@@ -146,13 +146,15 @@ func TestWrongConfirmationIsRejected(t *testing.T) {
 	t.Parallel()
 	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
-		s.Clock.Turn(11 * time.Minute)
-		to := b.get(t, b.in(accounts.Test, "keys/new")).redirectsTo(t, "/dashboard/confirm?next=*")
-		b.get(t, to).shows(t, "Confirm that it is you")
+		s.Clock.Turn(31 * time.Minute)
+		page := b.in(accounts.Test, "keys/new")
+		b.get(t, page).is(t, http.StatusOK) // only sending the form needs a confirmation
+		to := b.post(t, page, newKey("backend")).redirectsTo(t, "/dashboard/confirm?next=*")
+		b.get(t, to).shows(t, "For your security, confirm your password. You won&#39;t be asked again for 30 minutes.").hides(t, `class="notice"`)
 		b.post(t, to, url.Values{"password": {"wrong"}}).rejects(t, http.StatusUnauthorized, "the password is wrong")
-		b.get(t, b.in(accounts.Test, "keys/new")).redirectsTo(t, "/dashboard/confirm?next=*")
-		b.post(t, to, url.Values{"password": {password}}).redirectsTo(t, b.in(accounts.Test, "keys/new"))
-		b.get(t, b.in(accounts.Test, "keys/new")).is(t, http.StatusOK)
+		b.get(t, b.in(accounts.Test, "keys")).hides(t, "backend")
+		b.post(t, to, url.Values{"password": {password}}).redirectsTo(t, b.in(accounts.Test, "keys/key_*"))
+		b.post(t, page, newKey("frontend")).redirectsTo(t, b.in(accounts.Test, "keys/key_*"))
 	})
 }
 

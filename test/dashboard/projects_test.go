@@ -42,7 +42,7 @@ func TestProjectsAreManagedByForms(t *testing.T) {
 		b.post(t, list, url.Values{"id": {"new"}}).rejects(t, http.StatusConflict, "already")
 		b.post(t, list, url.Values{"id": {"a/b"}, "name": {"typed before"}}).rejects(t, http.StatusBadRequest, "typed before")
 		b.post(t, list, url.Values{"id": {"x"}, "monthly_budget": {"-1"}}).rejects(t, http.StatusBadRequest, "a number of credits")
-		b.post(t, list+"/new", url.Values{"name": {" "}}).rejects(t, http.StatusBadRequest, "must not be empty")
+		b.post(t, list+"/new", url.Values{"name": {" "}}).rejects(t, http.StatusBadRequest, "Enter a name.")
 		for _, id := range []string{"unknown", "a%2Fb", "%3Cscript%3E", "tp_live_secret"} {
 			b.get(t, list+"/"+id).rejects(t, http.StatusNotFound, "no project").hides(t, "<script>")
 			b.post(t, list+"/"+id+"/archive", nil).is(t, http.StatusNotFound)

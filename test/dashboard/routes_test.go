@@ -135,7 +135,7 @@ func (x *routeTest) testCrossSiteForms(t *testing.T) {
 
 func (x *routeTest) testConfirmation(t *testing.T) {
 	b := x.members[accounts.Owner]
-	x.own.Clock.Turn(11 * time.Minute)
+	x.own.Clock.Turn(31 * time.Minute)
 	asked := 0
 	for _, rt := range dashboard.Routes() {
 		if rt.Operator {

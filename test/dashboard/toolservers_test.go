@@ -135,9 +135,9 @@ func TestMemberConnectsToolServerWithOAuth(t *testing.T) {
 	}
 	create := o.in(accounts.Test, "tools/new")
 	o.post(t, create, with("oauth_scope", "tools")).rejects(t, 400, "Select how")
-	o.post(t, create, with("oauth", "password")).rejects(t, 400, "grant_type")
-	o.post(t, create, with("oauth", "authorization_code", "oauth_client_secret", "lonely-secret")).rejects(t, 400, "client_id").hides(t, "lonely-secret")
-	o.post(t, create, with("oauth", "client_credentials", "oauth_client_id", "a")).rejects(t, 400, "token_url")
+	o.post(t, create, with("oauth", "password")).rejects(t, 400, "The grant must be authorization_code")
+	o.post(t, create, with("oauth", "authorization_code", "oauth_client_secret", "lonely-secret")).rejects(t, 400, "client ID").hides(t, "lonely-secret")
+	o.post(t, create, with("oauth", "client_credentials", "oauth_client_id", "a")).rejects(t, 400, "token URL")
 	page := o.follow(t, o.post(t, create, with("oauth", "authorization_code")))
 	page.shows(t, "Connect it to read its tools.", "needs authorization", o.s.URL+o.in(accounts.Test, "tools/callback"))
 	path := o.in(accounts.Test, "tools/"+page.find(t, `<dt>ID</dt><dd><code>([^<]+)</code>`))
