@@ -196,8 +196,11 @@ func UpdateWorkspace(ctx context.Context, tx *db.Tx, w *Workspace) error {
 	default:
 		return fault.Invalid("test_tools", "The mode of test tools must be simulated or real, not %q.", w.TestTools)
 	}
-	_, err := tx.Exec(ctx, `UPDATE workspaces SET strict_projects = $2, default_project_budget = $3, rotation_grace_seconds = $4, test_tools = $5
-		WHERE id = $1`, w.ID, w.StrictProjects, (*int64)(w.DefaultProjectBudget), int64(w.RotationGrace/time.Second), db.OrNull(string(w.TestTools)))
+	_, err := tx.Exec(ctx, `UPDATE workspaces SET strict_projects = $2, default_project_budget = $3, rotation_grace_seconds = $4, test_tools = $5, name = $6
+		WHERE id = $1`, w.ID, w.StrictProjects, (*int64)(w.DefaultProjectBudget), int64(w.RotationGrace/time.Second), db.OrNull(string(w.TestTools)), w.Name)
+	if errors.Is(err, db.ErrExists) {
+		return fault.Param(fault.Conflict, "name", "A workspace named %q already exists.", w.Name)
+	}
 	tx.Signal(SignalWorkspace, w.ID)
 	return err
 }

@@ -39,7 +39,7 @@ func billingFingerprint(w *accounts.Workspace) string {
 }
 
 func settingsFingerprint(w *accounts.Workspace) string {
-	return fingerprint(w.StrictProjects, w.DefaultProjectBudget, w.RotationGrace, w.TestTools)
+	return fingerprint(w.Name, w.StrictProjects, w.DefaultProjectBudget, w.RotationGrace, w.TestTools)
 }
 
 func projectFingerprint(p *accounts.Project) string {

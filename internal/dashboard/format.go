@@ -106,7 +106,7 @@ func showAgo(now time.Time, v any) template.HTML {
 	case d.Abs() < time.Second:
 		return timeElement(t, "", "now")
 	case d < 0:
-		return timeElement(t, "", "in "+roughly(-d))
+		return timeElement(t, "", "in "+roughly(roundUp(-d)))
 	}
 	return timeElement(t, "", roughly(d)+" ago")
 }
@@ -123,6 +123,15 @@ func largestUnit(d time.Duration) int {
 		i++
 	}
 	return i
+}
+
+// roundUp adds a few seconds to a time ahead, so that seven days are still seven when the page shows them.
+func roundUp(d time.Duration) time.Duration {
+	size := timeUnits[largestUnit(d+time.Minute)].size
+	if rest := d % size; size > time.Minute && size-rest <= time.Minute {
+		return d - rest + size
+	}
+	return d
 }
 
 // roughly formats a duration in its largest unit.

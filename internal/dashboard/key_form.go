@@ -82,7 +82,7 @@ func (req *request) presets() []preset {
 		{Name: "calls", Title: "Model requests only", Note: "Chat, embeddings, images, video, voice and agent runs. No keys, no settings.", scopes: req.grantable(calls)},
 		{Name: "read", Title: "Read only", Note: "Lists, usage and logs. No model requests and no changes.", scopes: req.grantable(has(":read"))},
 		all,
-		{Name: choose, Title: "Choose", Note: "Select what the key may do. Everything else is rejected."},
+		{Name: choose, Title: "Custom", Note: "Select the permissions one by one."},
 	}
 }
 

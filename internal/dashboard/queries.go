@@ -100,6 +100,10 @@ func teamMembers(ctx context.Context, q db.Querier, workspaceID string, page db.
 	return db.Find(ctx, q, s, page, db.Record[*teamMember]{Scan: scan, ID: func(m *teamMember) string { return m.ID }})
 }
 
+func countOwners(ctx context.Context, q db.Querier, workspaceID string) (int, error) {
+	return db.Value[int](q.QueryRow(ctx, "SELECT count(*) FROM members WHERE workspace_id = $1 AND role = $2", workspaceID, accounts.Owner))
+}
+
 type spender struct {
 	ID    string
 	Name  string

@@ -66,7 +66,13 @@ func settingsPage(req *request) (*view, error) {
 }
 
 func updateSettings(req *request) (*view, error) {
-	budget, invalid := req.formCredits("default_project_budget")
+	name, invalid := req.workspace.Name, error(nil)
+	if req.R.PostForm.Has("name") {
+		name = req.form("name")
+		invalid = accounts.CheckName("name", name)
+	}
+	budget, err := req.formCredits("default_project_budget")
+	invalid = errors.Join(invalid, err)
 	hours, err := strconv.ParseFloat(req.form("rotation_grace"), 64)
 	if err != nil || math.IsNaN(hours) || hours < 0 || hours > accounts.MaxRotationGrace.Hours() {
 		invalid = errors.Join(invalid, fault.Invalid("rotation_grace", "Enter a grace period from 0 to %.0f hours.", accounts.MaxRotationGrace.Hours()))
@@ -80,7 +86,7 @@ func updateSettings(req *request) (*view, error) {
 			return err
 		}
 		before := settingsFingerprint(w)
-		w.StrictProjects, w.DefaultProjectBudget = req.form("strict_projects") != "", budget
+		w.Name, w.StrictProjects, w.DefaultProjectBudget = name, req.form("strict_projects") != "", budget
 		w.RotationGrace = time.Duration(math.Round(hours*3600)) * time.Second
 		w.TestTools = accounts.ToolMode(req.form("test_tools"))
 		if err := req.checkEditConflict(before, settingsFingerprint(w)); err != nil {
@@ -89,7 +95,7 @@ func updateSettings(req *request) (*view, error) {
 		if err := accounts.UpdateWorkspace(req.Context(), tx, w); err != nil {
 			return err
 		}
-		return req.logWorkspace(tx, map[string]any{"strict_projects": w.StrictProjects, "default_project_budget": w.DefaultProjectBudget,
+		return req.logWorkspace(tx, map[string]any{"name": w.Name, "strict_projects": w.StrictProjects, "default_project_budget": w.DefaultProjectBudget,
 			"rotation_grace_seconds": int64(w.RotationGrace / time.Second), "test_tools": cmp.Or(w.TestTools, "default")})
 	})
 }

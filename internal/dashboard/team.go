@@ -17,6 +17,7 @@ type teamData struct {
 	Roles       []accounts.Role // choices for invitations
 	Mails       bool            // a mail server is configured
 	Members     []memberRow
+	OnlyOwner   bool // the viewer, who can't leave
 	MorePeople  pager
 	Invitations []invitationRow
 	MoreInvited pager
@@ -48,10 +49,21 @@ func teamPage(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
+	if req.role == accounts.Owner {
+		owners, err := countOwners(req.Context(), req.s.DB, req.workspace.ID)
+		if err != nil {
+			return nil, err
+		}
+		d.OnlyOwner = owners == 1
+	}
 	d.MorePeople = req.pager(page, found.More, func() string { return found.Cursor })
 	for _, m := range found.Rows {
 		me := m.ID == req.session.UserID
-		d.Members = append(d.Members, memberRow{teamMember: m, Me: me, Choices: req.rolesFor(m.Role),
+		choices := req.rolesFor(m.Role)
+		if me && d.OnlyOwner {
+			choices = nil
+		}
+		d.Members = append(d.Members, memberRow{teamMember: m, Me: me, Choices: choices,
 			Remove: !me && access.MayChangeRole(req.role, m.Role, "")})
 	}
 	if access.ManagesMembers(req.role) {

@@ -169,7 +169,7 @@ func (req *request) readEndpoint(e *webhooks.Endpoint) error {
 }
 
 func newEndpointPage(req *request) (*view, error) {
-	e := &webhooks.Endpoint{}
+	e := &webhooks.Endpoint{Events: []string{"*"}}
 	return &view{template: "webhook_new", title: "New webhook endpoint", data: newEndpointForm(e)}, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"regexp"
 	"time"
 
 	"turnpike/internal/accounts"
@@ -41,8 +42,14 @@ type Link struct {
 	ExpiresAt   *time.Time
 }
 
+// loopback are addresses of this machine, at which browsers have no passkeys. They have some at localhost.
+var loopback = regexp.MustCompile(`^http://(127\.0\.0\.1|\[::1\])(:|$)`)
+
 // URL returns the link's address. The public URL has no trailing slash.
 func (l *Link) URL(publicURL string) string {
+	if l.Path == setupPath {
+		publicURL = loopback.ReplaceAllString(publicURL, "http://localhost$2")
+	}
 	return publicURL + l.Path + "?token=" + url.QueryEscape(l.Token)
 }
 

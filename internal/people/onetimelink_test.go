@@ -40,6 +40,11 @@ func TestSetupLinkCreatesOneOwner(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		for at, want := range map[string]string{"http://127.0.0.1:8080": "http://localhost:8080", "http://[::1]": "http://localhost", "http://127.0.0.11:8080": "http://127.0.0.11:8080"} {
+			if got := link.URL(at); got != want+"/dashboard/setup?token="+link.Token {
+				t.Errorf("the link at %s is %s, want one at %s, where passkeys work", at, got, want)
+			}
+		}
 		if url := link.URL("https://x.example.com"); url != "https://x.example.com/dashboard/setup?token="+link.Token {
 			t.Error(url)
 		}

@@ -127,7 +127,7 @@ func TestSlowFormIsAuthorizedAfterItArrived(t *testing.T) {
 			resp.Body.Close()
 			answered <- resp.Header.Get("Location")
 		}()
-		form := newKey("late").Encode()
+		form := newKey("overdue").Encode()
 		_, _ = io.WriteString(rest, form[:8]) // returns when the server reads it
 		owner.post(t, owner.in(accounts.Live, "team/members/"+leaver.person.ID+"/remove"), url.Values{}).is(t, http.StatusSeeOther)
 		_, _ = io.WriteString(rest, form[8:])
@@ -135,7 +135,7 @@ func TestSlowFormIsAuthorizedAfterItArrived(t *testing.T) {
 		if to := <-answered; !strings.HasPrefix(to, "/dashboard/login") {
 			t.Errorf("it leads to %q", to)
 		}
-		owner.get(t, owner.in(accounts.Live, "keys")).hides(t, ">late<")
+		owner.get(t, owner.in(accounts.Live, "keys")).hides(t, "overdue")
 	})
 }
 

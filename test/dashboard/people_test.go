@@ -150,7 +150,7 @@ func TestWrongConfirmationIsRejected(t *testing.T) {
 		page := b.in(accounts.Test, "keys/new")
 		b.get(t, page).is(t, http.StatusOK) // only sending the form needs a confirmation
 		to := b.post(t, page, newKey("backend")).redirectsTo(t, "/dashboard/confirm?next=*")
-		b.get(t, to).shows(t, "For your security, confirm your password. You won&#39;t be asked again for 30 minutes.").hides(t, `class="notice"`)
+		b.get(t, to).shows(t, "For your security, confirm your password. You won't be asked again for 30 minutes.").hides(t, `class="notice"`)
 		b.post(t, to, url.Values{"password": {"wrong"}}).rejects(t, http.StatusUnauthorized, "the password is wrong")
 		b.get(t, b.in(accounts.Test, "keys")).hides(t, "backend")
 		b.post(t, to, url.Values{"password": {password}}).redirectsTo(t, b.in(accounts.Test, "keys/key_*"))

@@ -53,7 +53,7 @@ func TestConfirmationPerformsTheAction(t *testing.T) {
 			"limits": {"1"}, "limits[0].tokens_per_minute": {"4321"}, "allowed_ips": {strings.Repeat("203.0.113.7\r\n", 60)}}
 		to = b.sendAfterConfirmationExpired(t, keys, "", form)
 		key := b.confirm(t, to).redirectsTo(t, b.in(accounts.Test, "keys/key_*"))
-		b.get(t, key).shows(t, "Key created.", "sk_test_", "usage:read", "4,321", "&lt;b&gt;backend")
+		b.get(t, key).shows(t, "Key created.", "tp_test_", "usage:read", "4,321", "&lt;b&gt;backend")
 
 		// A form with errors is shown again, with them.
 		form.Set("rate_limit", "lots")
@@ -160,18 +160,18 @@ func TestFormOfEndedSessionIsRestoredAfterSignIn(t *testing.T) {
 			s.Clock.Turn(13 * time.Hour)
 			b.header.Set("Referer", s.URL+page)
 			defer b.header.Del("Referer")
-			return b.post(t, page, url.Values{"url": {"https://example.com/hook"}, "events": {"key.created"}, "headers": {"X-Secret: abc"}}).redirectsTo(t, "/dashboard/login?next="+url.QueryEscape(page))
+			return b.post(t, page, url.Values{"url": {"https://receiver.example/hook"}, "events": {"key.auto_revoked"}, "headers": {"X-Secret: abc"}}).redirectsTo(t, "/dashboard/login?next="+url.QueryEscape(page))
 		}
 		to := send()
-		b.get(t, to).shows(t, said).hides(t, "example.com/hook")
+		b.get(t, to).shows(t, said).hides(t, "receiver.example/hook")
 		b.post(t, to, credentials(b, password)).redirectsTo(t, page)
-		b.get(t, page).shows(t, sendAgain, `value="https://example.com/hook"`, `value="key.created" checked`).hides(t, "X-Secret")
-		b.get(t, page).hides(t, sendAgain, "example.com/hook")
-		b.get(t, b.in(accounts.Test, "webhooks")).hides(t, "example.com/hook") // it isn't performed by signing in
+		b.get(t, page).shows(t, sendAgain, `value="https://receiver.example/hook"`, `value="key.auto_revoked" checked`).hides(t, "X-Secret")
+		b.get(t, page).hides(t, sendAgain, "receiver.example/hook")
+		b.get(t, b.in(accounts.Test, "webhooks")).hides(t, "receiver.example/hook") // it isn't performed by signing in
 		// Another person doesn't see it.
 		to = send()
 		b.post(t, to, credentials(other, password)).redirectsTo(t, page)
-		b.get(t, page).hides(t, sendAgain, "example.com/hook")
+		b.get(t, page).hides(t, sendAgain, "receiver.example/hook")
 		// Opening a page and signing out send no form.
 		s.Clock.Turn(13 * time.Hour)
 		b.get(t, b.get(t, page).redirectsTo(t, "/dashboard/login?next=*")).shows(t, "Sign in").hides(t, said)

@@ -59,20 +59,20 @@ func TestManagersChangeHowLongResponsesAreStored(t *testing.T) {
 		b := member(t, s, w, accounts.Admin)
 		key, _ := s.Key(t, w, accounts.Test)
 		settings := b.in(accounts.Test, "settings")
-		b.get(t, settings).shows(t, "stored encrypted for 7 days", `value="168" selected`)
+		b.get(t, settings).shows(t, "Stored encrypted for 7 days", `value="168" selected`)
 		respond := func() *harness.Response {
 			return s.Do(t, harness.Request{Method: "POST", Path: "/v1/responses", Key: key, Body: map[string]any{"model": "gpt-4o-mini", "input": "Hi."}}).Want(t, 200, "")
 		}
 		stored := respond()
 		b.post(t, settings+"/responses", url.Values{"response_retention": {"0"}}).redirectsTo(t, settings)
-		b.get(t, settings).shows(t, "Settings saved.", "not stored")
+		b.get(t, settings).shows(t, "Settings saved.", "Not stored.")
 		s.Do(t, harness.Request{Method: "GET", Path: "/v1/responses/" + stored.Text("id"), Key: key}).Want(t, 404, "not_found")
 		s.Eventually(t, func() bool { return respond().At("store") == false })
 		for _, hours := range []string{"", "x", "721", "-1"} {
 			b.post(t, settings+"/responses", url.Values{"response_retention": {hours}}).rejects(t, http.StatusBadRequest, "")
 		}
 		other := member(t, s, w, accounts.Developer)
-		other.get(t, settings).shows(t, "not stored").hides(t, `name="response_retention"`)
+		other.get(t, settings).shows(t, "Not stored.").hides(t, `name="response_retention"`)
 		other.post(t, settings+"/responses", url.Values{"response_retention": {"24"}}).rejects(t, http.StatusForbidden, "only owners and admins")
 	})
 }
