@@ -17,6 +17,7 @@ const (
 	formCookie    = "turnpike-form"   // a form whose sender has to confirm or sign in first
 	lastCookie    = "turnpike-last"   // workspace and environment
 	themeCookie   = "turnpike-theme"  // light or dark
+	startCookie   = "turnpike-start"  // a hidden checklist
 )
 
 func (req *request) cookieName(name string) string {

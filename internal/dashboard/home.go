@@ -1,70 +1,93 @@
 package dashboard
 
 import (
+	"cmp"
+	"fmt"
+	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	"turnpike/internal/access"
 	"turnpike/internal/accounts"
-	"turnpike/internal/agents"
-	"turnpike/internal/audit"
 	"turnpike/internal/credits"
-	"turnpike/internal/db"
-	"turnpike/internal/leaks"
 	"turnpike/internal/spend"
 )
 
 const (
-	// expiringWithin is how far ahead home warns of expiring keys.
-	expiringWithin = 7 * 24 * time.Hour
-	// spendingWindow is the period whose spending predicts how long credits last.
-	spendingWindow = 7 * 24 * time.Hour
-	// leakWindow is how long home shows a leak report.
-	leakWindow = 30 * 24 * time.Hour
-	// homeRows is how many items of a kind home shows.
-	homeRows = 5
+	day = 24 * time.Hour
+	// spendingDays is the period whose spending predicts how long credits last.
+	spendingDays = 7
+	// maxHourlyUsage limits the rows of usage that home adds up.
+	maxHourlyUsage = 10_000
+	// topRows is how many models, keys and error codes home shows.
+	topRows = 5
 )
 
 type homeData struct {
+	Start     *checklist // nil if it is finished or dismissed
+	Attention []attention
 	Money     *spend.Billing // nil in test, where requests are free
 	Runway    string         // how long credits last at the recent rate, or empty if unknown
+	Stats     []homeStat
+	Since     string // what the numbers cover: "last 24 hours"
+	Models    []topRow
+	Keys      []topRow
+	Codes     *codeCounts
 	Days      *daily
-	Day       pastDay
-	Troubles  issues
-	Untouched bool   // there was never a request
-	Example   string // a first request
+
+	hours *hourlyUsage
+	req   *request
 }
 
-type pastDay struct {
+// Unused reports whether there is nothing to show but the first steps.
+func (d *homeData) Unused() bool { return d.Start != nil && d.Start.Open() }
+
+// First returns the items that are visible at first.
+func (d *homeData) First() []attention { return d.Attention[:min(len(d.Attention), attentionShown)] }
+
+// Others returns the items behind a click.
+func (d *homeData) Others() []attention { return d.Attention[len(d.First()):] }
+
+// ErrorLink returns the requests of a day with an error code.
+func (d *homeData) ErrorLink(code string) string { return d.req.logLink("error", code, "last", "24h") }
+
+// homeStat is a number with its course over the day.
+type homeStat struct {
+	Title  string
+	Value  string
+	More   string // a second value beside it
+	Badge  string
+	Link   string // or empty
+	Note   string
+	Change *change // since the day before; nil if unknown
+	Spark  string  // the points of a line in a square of 1,000, or empty
+}
+
+// change is the difference to the day before.
+type change struct {
+	Text string
+	Kind string // good, bad or empty
+}
+
+// topRow is a row of the models and keys that are used most.
+type topRow struct {
+	Name     string
+	Link     string
 	Requests int64
-	Errors   int64
-	Rate     string // of errors
-	Codes    []errorCount
-	LookedAt int
-}
-
-// issues are what someone should look at.
-type issues struct {
-	Approvals     []*agents.Run
-	MoreApprovals bool
-	Endpoints     []failingEndpoint
-	Keys          []keyRow
-	Leaks         []*leaks.Note
-}
-
-// Any reports whether there are issues.
-func (t issues) Any() bool {
-	return len(t.Approvals)+len(t.Endpoints)+len(t.Keys)+len(t.Leaks) > 0
+	Cost     credits.Micro
+	Share    int64 // of the requests, in percent
 }
 
 func homePage(req *request) (*view, error) {
-	d := &homeData{Example: exampleCall(req.s.PublicURL, "$TURNPIKE_API_KEY")}
-	var err error
-	if d.Days, err = req.lastDays(spend.UsageQuery{}); err != nil {
+	d := &homeData{req: req}
+	days, err := req.usageSince(firstDay(req.now()), spend.UsageQuery{Bucket: spend.ByDay})
+	if err != nil {
 		return nil, err
 	}
-	hours, err := req.usageSince(req.now().Add(-spendingWindow), spend.UsageQuery{Bucket: spend.ByHour})
-	if err != nil {
+	d.Days = req.newDaily(spend.UsageQuery{}, days)
+	if d.hours, err = req.hourlyUsage(); err != nil {
 		return nil, err
 	}
 	if req.env == accounts.Live {
@@ -72,55 +95,39 @@ func homePage(req *request) (*view, error) {
 			return nil, err
 		}
 		if left := d.Money.Remaining(); left != nil {
-			d.Runway = runway(*left, hours)
+			d.Runway = runway(*left, days, req.now())
 		}
 	}
-	if d.Day, err = req.lastDay(hours); err != nil {
+	if d.Start, err = req.checklist(d.Days.Requests > 0); err != nil {
 		return nil, err
 	}
-	if d.Troubles, err = req.readIssues(); err != nil {
+	if d.Attention, err = req.readAttention(d); err != nil {
 		return nil, err
 	}
-	if d.Days.Requests == 0 {
-		first, err := audit.List(req.Context(), req.s.DB, req.principal.Visibility(), audit.Filter{}, db.Page{Limit: 1})
-		if err != nil {
-			return nil, err
-		}
-		d.Untouched = len(first.Rows) == 0
+	if err := req.readStats(d); err != nil {
+		return nil, err
 	}
 	return &view{template: "home", title: "Home", data: d, live: true}, nil
 }
 
-// runway returns how long the remaining credits last at the rate of the hours.
-func runway(remaining credits.Micro, hours []spend.Usage) string {
+// runway returns how long the remaining credits last at the rate of the last days.
+func runway(remaining credits.Micro, days []spend.Usage, now time.Time) string {
+	start := now.UTC().Truncate(day).AddDate(0, 0, 1-spendingDays)
 	var spent credits.Micro
-	for _, u := range hours {
-		spent += u.Credits
+	for _, u := range days {
+		if !u.Start.Before(start) {
+			spent += u.Credits
+		}
 	}
 	if spent <= 0 {
 		return ""
 	}
-	const year = 365 * 24 * time.Hour
-	left := float64(remaining) / float64(spent) * float64(spendingWindow)
+	const year = 365 * day
+	left := float64(remaining) / float64(spent) * float64(now.Sub(start))
 	if left > float64(year) {
 		return "more than a year"
 	}
 	return "about " + roughly(time.Duration(left))
-}
-
-// lastDay adds up the last 24 hours, to the hour.
-func (req *request) lastDay(hours []spend.Usage) (d pastDay, err error) {
-	since := req.now().Add(-24 * time.Hour)
-	for _, u := range hours {
-		if u.Start.After(since.Add(-time.Hour)) {
-			d.Requests += u.Requests
-			d.Errors += u.Errors
-		}
-	}
-	d.Rate = rate(d.Errors, d.Requests)
-	d.LookedAt = maxErrorScan
-	d.Codes, err = frequentErrors(req.Context(), req.s.DB, req.workspace.In(req.env), since)
-	return d, err
 }
 
 // rate returns a percentage with one decimal.
@@ -131,23 +138,259 @@ func rate(part, whole int64) string {
 	return strconv.FormatFloat(float64(part)/float64(whole)*100, 'f', 1, 64) + "%"
 }
 
-func (req *request) readIssues() (t issues, err error) {
-	waiting, err := req.awaitingApproval(homeRows)
+// hourlyUsage is the usage of two days by the hour. Index 0 is the hour that has just begun, 1 the
+// one before.
+type hourlyUsage struct {
+	hours    [48]spend.Usage
+	elapsed  float64 // of the first hour
+	complete int     // how many hours are complete, if there is too much usage to read
+	models   map[string]*spend.Usage
+	keys     map[string]*spend.Usage
+}
+
+// hourlyUsage reads the environment's usage of two days.
+func (req *request) hourlyUsage() (*hourlyUsage, error) {
+	now := req.now().UTC()
+	first := now.Truncate(time.Hour)
+	h := &hourlyUsage{elapsed: now.Sub(first).Hours(), models: map[string]*spend.Usage{}, keys: map[string]*spend.Usage{}}
+	h.complete = len(h.hours)
+	u := spend.UsageQuery{Tenant: req.workspace.In(req.env), Start: first.Add(time.Duration(1-len(h.hours)) * time.Hour), End: now, Bucket: spend.ByHour, GroupBy: []string{"key", "model"}}
+	list, since, err := spend.RecentUsage(req.Context(), req.s.DB, u, maxHourlyUsage)
 	if err != nil {
-		return t, err
+		return nil, err
 	}
-	t.Approvals, t.MoreApprovals = waiting.Rows, waiting.More
-	if t.Endpoints, err = failingEndpoints(req.Context(), req.s.DB, req.workspace.In(req.env), req.now().Add(-24*time.Hour)); err != nil {
-		return t, err
+	if !since.IsZero() {
+		h.complete = min(h.complete, int(first.Sub(since)/time.Hour)+1)
 	}
-	keys, err := req.s.Keys.EndingSoon(req.Context(), req.s.DB, req.principal.Visibility(), req.now().Add(expiringWithin), homeRows)
+	for _, x := range list {
+		age := int(first.Sub(x.Start) / time.Hour)
+		if age < 0 || age >= len(h.hours) {
+			continue
+		}
+		h.hours[age].Add(x)
+		if age < h.shown() {
+			addTo(h.models, x.Model, x)
+			addTo(h.keys, x.KeyID, x)
+		}
+	}
+	return h, nil
+}
+
+func addTo(sums map[string]*spend.Usage, name string, x spend.Usage) {
+	if sums[name] == nil {
+		sums[name] = &spend.Usage{}
+	}
+	sums[name].Add(x)
+}
+
+// shown returns how many hours the numbers cover: a day, or less if there is too much usage to read.
+func (h *hourlyUsage) shown() int { return min(24, h.complete) }
+
+// sum adds up the hours from one age to another.
+func (h *hourlyUsage) sum(from, to int) (sum spend.Usage) {
+	for _, x := range h.hours[from:to] {
+		sum.Add(x)
+	}
+	return sum
+}
+
+// last adds up the newest hours.
+func (h *hourlyUsage) last(n int) spend.Usage { return h.sum(0, n) }
+
+// change compares a metric with the same hours of the day before. It is nil if those aren't known.
+func (h *hourlyUsage) change(of func(spend.Usage) float64) *change {
+	if h.complete < len(h.hours) {
+		return nil
+	}
+	// As much of its last hour counts as has passed of the present one.
+	before := of(h.sum(25, 48)) + of(h.hours[24])*h.elapsed
+	return changeOf(of(h.last(24)), before)
+}
+
+// spark draws a metric by the hour.
+func (h *hourlyUsage) spark(of func(spend.Usage) float64) string {
+	values := make([]float64, h.shown())
+	for i := range values {
+		values[len(values)-1-i] = of(h.hours[i])
+	}
+	return sparkline(values)
+}
+
+// sparkline returns the points of a line, or an empty string if there is nothing to draw.
+func sparkline(values []float64) string {
+	if len(values) < 2 {
+		return ""
+	}
+	top := slices.Max(values)
+	if top <= 0 {
+		return ""
+	}
+	var out strings.Builder
+	for i, v := range values {
+		fmt.Fprintf(&out, "%d,%d ", 1000*i/(len(values)-1), int(1000-950*v/top))
+	}
+	return strings.TrimSpace(out.String())
+}
+
+// changeOf formats the difference of two numbers in percent.
+func changeOf(now, before float64) *change {
+	if before <= 0 {
+		return nil
+	}
+	percent := math.Round((now - before) / before * 100)
+	switch {
+	case percent == 0:
+		return &change{Text: "±0%"}
+	case percent > 999:
+		return &change{Text: "+999% or more"}
+	case percent > 0:
+		return &change{Text: "+" + strconv.FormatFloat(percent, 'f', 0, 64) + "%"}
+	}
+	return &change{Text: "−" + strconv.FormatFloat(-percent, 'f', 0, 64) + "%"}
+}
+
+// judged says whether more is worse.
+func (c *change) judged() *change {
+	if c != nil && c.Text[0] == '+' {
+		c.Kind = "bad"
+	} else if c != nil && c.Text != "±0%" {
+		c.Kind = "good"
+	}
+	return c
+}
+
+func (req *request) readStats(d *homeData) error {
+	h := d.hours
+	d.Since = "last 24 hours"
+	if h.shown() < 24 {
+		d.Since = "last " + strconv.Itoa(h.shown()) + " h"
+	}
+	sum := h.last(h.shown())
+	requests := func(u spend.Usage) float64 { return float64(u.Requests) }
+	failures := func(u spend.Usage) float64 { return float64(u.Errors) }
+	cost := func(u spend.Usage) float64 { return costOf(req.env, u).Float() }
+	money := req.moneyStat(d, sum)
+	money.Change, money.Spark = h.change(cost), h.spark(cost)
+	if money.Change != nil {
+		money.Change.Text += " spend"
+	}
+	d.Stats = append(d.Stats, money,
+		homeStat{Title: "Model requests", Value: showCount(sum.Requests), Link: req.logLink("last", "24h"), Change: h.change(requests), Spark: h.spark(requests)},
+		homeStat{Title: "Failed requests", Value: showCount(sum.Errors), Link: req.logLink("status", "failed", "last", "24h"), Change: h.change(failures).judged(), Spark: h.spark(failures)})
+	if sum.Requests > 0 {
+		d.Stats[2].More = rate(sum.Errors, sum.Requests)
+	}
+	latency, err := req.latencyStat()
 	if err != nil {
-		return t, err
+		return err
 	}
-	if t.Keys, err = req.keyRows(keys...); err != nil {
-		return t, err
+	d.Stats = append(d.Stats, latency)
+	d.Models = req.topModels(h)
+	if d.Keys, err = req.topKeys(h); err != nil {
+		return err
 	}
-	notes, _, err := leaks.List(req.Context(), req.s.DB, req.workspace.In(req.env), db.Page{Limit: homeRows})
-	t.Leaks = slices.DeleteFunc(notes, func(n *leaks.Note) bool { return n.ReportedAt.Before(req.now().Add(-leakWindow)) })
-	return t, err
+	d.Codes, err = frequentErrors(req.Context(), req.s.DB, req.workspace.In(req.env), req.now().Add(-day))
+	return err
+}
+
+// moneyStat returns the credits that are left, or the spending.
+func (req *request) moneyStat(d *homeData, sum spend.Usage) homeStat {
+	spentToday := showRounded(costOf(req.env, sum))
+	if req.env == accounts.Test {
+		return homeStat{Title: "Simulated spend", Value: spentToday, Note: "Test requests are free.", Link: req.to("usage?metric=simulated_credits")}
+	}
+	s := homeStat{Title: "Spent this month", Value: showRounded(d.Money.Spent), Note: spentToday + " in the " + d.Since + ", no limit", Link: req.to("billing")}
+	if left := d.Money.Remaining(); left != nil {
+		s.Title, s.Value, s.More = "Credits left", showRounded(*left), "of "+showCredits(*d.Money.Workspace.MonthlyCredits)
+		s.Note = spentToday + " spent in the " + d.Since
+		if d.Runway != "" {
+			s.Note = "Lasts " + d.Runway + ", " + s.Note
+		}
+		if d.Money.Low() {
+			s.Badge = "low"
+		}
+	}
+	if !req.principal.Grant.Allows(access.BillingRead) {
+		s.Link = ""
+	}
+	return s
+}
+
+// latencyStat returns the latency of successful model requests in a sample of the log.
+func (req *request) latencyStat() (homeStat, error) {
+	s := homeStat{Title: "Latency", Value: none, Link: req.logLink("last", "24h")}
+	steps, err := latencySample(req.Context(), req.s.DB, req.workspace.In(req.env), req.now())
+	if err != nil {
+		return s, err
+	}
+	today, before := slices.Concat(steps[latencySteps:]...), slices.Concat(steps[:latencySteps]...)
+	if len(today) == 0 {
+		return s, nil
+	}
+	p95 := quantile(today, 0.95)
+	s.Value, s.More = showDuration(quantile(today, 0.5)), "p50"
+	s.Note = showDuration(p95) + " p95, in a sample of " + showCount(len(today)) + " requests"
+	s.Link = req.logLink("latency", ">"+strconv.FormatInt(p95.Milliseconds(), 10)+"ms", "last", "24h")
+	if len(before) > 0 {
+		s.Change = changeOf(float64(p95), float64(quantile(before, 0.95))).judged()
+		if s.Change != nil {
+			s.Change.Text += " p95"
+		}
+	}
+	values := make([]float64, latencySteps)
+	for i := range values {
+		if step := steps[latencySteps+i]; len(step) > 0 {
+			values[i] = float64(quantile(step, 0.5))
+		}
+	}
+	s.Spark = sparkline(values)
+	return s, nil
+}
+
+// quantile returns the duration that a share of the durations doesn't exceed.
+func quantile(list []time.Duration, share float64) time.Duration {
+	sorted := slices.Sorted(slices.Values(list))
+	return sorted[max(0, int(math.Ceil(share*float64(len(sorted))))-1)]
+}
+
+// top returns the groups with the most requests.
+func top(env accounts.Environment, sums map[string]*spend.Usage) []topRow {
+	var out []topRow
+	var most int64
+	for name, u := range sums {
+		out = append(out, topRow{Name: name, Requests: u.Requests, Cost: costOf(env, *u)})
+		most = max(most, u.Requests)
+	}
+	slices.SortFunc(out, func(a, b topRow) int {
+		return cmp.Or(cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Name, b.Name))
+	})
+	out = out[:min(len(out), topRows)]
+	for i := range out {
+		out[i].Share = percent(out[i].Requests, most)
+	}
+	return out
+}
+
+func (req *request) topModels(h *hourlyUsage) []topRow {
+	rows := top(req.env, h.models)
+	for i := range rows {
+		rows[i].Link = req.logLink("model", rows[i].Name, "last", "24h")
+	}
+	return rows
+}
+
+func (req *request) topKeys(h *hourlyUsage) ([]topRow, error) {
+	rows := top(req.env, h.keys)
+	var ids []string
+	for _, r := range rows {
+		ids = append(ids, r.Name)
+	}
+	names, err := req.keyNames(ids)
+	for i, r := range rows {
+		rows[i].Name = cmp.Or(names[r.Name], r.Name)
+		if names[r.Name] != "" && req.principal.Grant.Allows(access.KeysRead) {
+			rows[i].Link = req.to("keys/" + r.Name)
+		}
+	}
+	return rows, err
 }

@@ -26,9 +26,9 @@ type keyData struct {
 	Key       keyRow
 	IPs       string
 	CreatedBy string
-	Secret    string // if it was just created
-	Example   string // a request that the key may send, with the secret
-	Manages   bool   // the person may change it
+	Secret    string    // if it was just created
+	Examples  []codeTab // requests that the key may send, with the secret
+	Manages   bool      // the person may change it
 	Days      *daily
 	Limits    []limitRow
 	LooksBack int
@@ -51,7 +51,7 @@ func showKey(req *request, k *access.Key) (*view, error) {
 	}
 	d := &keyData{Key: rows[0], IPs: showAddresses(k.AllowedIPs), Secret: req.shownSecret(k.ID), Manages: req.caller().CanManage(k), LooksBack: recentRequests}
 	if d.Secret != "" {
-		d.Example = req.example(k, d.Secret)
+		d.Examples = req.keyTabs(k, d.Secret)
 	}
 	return &view{template: "key", title: k.Name, data: d, live: true}, req.keyHistory(d)
 }
@@ -110,20 +110,6 @@ func (req *request) keyFamily(d *keyData) (err error) {
 		d.CanRevokeMore = d.CanRevokeMore || row.RevokedAt == nil
 	}
 	return err
-}
-
-// example returns a curl command that the key may run.
-func (req *request) example(k *access.Key, secret string) string {
-	_, grant, err := access.ParseScopes(k.Scopes)
-	if err == nil && grant.Allows(access.ChatCompletionsCreate) {
-		return exampleCall(req.s.PublicURL, secret)
-	}
-	return "curl " + req.s.PublicURL + "/v1/models -H \"Authorization: Bearer " + secret + "\""
-}
-
-func exampleCall(base, secret string) string {
-	return "curl " + base + "/v1/chat/completions \\\n  -H \"Authorization: Bearer " + secret + "\" \\\n  -H \"Content-Type: application/json\" \\\n" +
-		`  -d '{"model":"gpt-5.4-mini","messages":[{"role":"user","content":"Hello!"}]}'`
 }
 
 type tokenRow struct {

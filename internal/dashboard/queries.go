@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -37,25 +38,84 @@ func addressesOf(ctx context.Context, q db.Querier, keyID string) ([]keyAddress,
 }
 
 // maxErrorScan is how many of the newest requests are scanned for errors.
-const maxErrorScan = 1000
+const maxErrorScan = 2000
 
 type errorCount struct {
 	Code  string
 	Count int64
+	Share int64 // of the most frequent one, in percent
 }
 
-// frequentErrors returns the most frequent codes of the newest requests since a time.
-func frequentErrors(ctx context.Context, q db.Querier, t accounts.Tenant, since time.Time) ([]errorCount, error) {
-	rows, err := q.Query(ctx, `SELECT error_code, count(*) FROM
-		(SELECT error_code FROM requests WHERE workspace_id = $1 AND environment = $2 AND id >= $3 ORDER BY id DESC LIMIT $4) AS newest
-		WHERE error_code IS NOT NULL GROUP BY error_code ORDER BY 2 DESC, 1 LIMIT $5`,
-		t.WorkspaceID, t.Environment, ids.Floor(ids.Request, since), int64(maxErrorScan), int64(homeRows))
-	return db.All(rows, err, func(r db.Row) (e errorCount, err error) { return e, r.Scan(&e.Code, &e.Count) })
+// codeCounts are the most frequent codes of the newest requests.
+type codeCounts struct {
+	Codes []errorCount
+	Seen  int64
+	Back  *time.Time // how far back they were counted; nil if all requests were
+}
+
+// frequentErrors returns the most frequent codes of the requests since a time.
+func frequentErrors(ctx context.Context, q db.Querier, t accounts.Tenant, since time.Time) (*codeCounts, error) {
+	rows, err := q.Query(ctx, `SELECT error_code, count(*), min(created_at) FROM
+		(SELECT error_code, created_at FROM requests WHERE workspace_id = $1 AND environment = $2 AND id >= $3 ORDER BY id DESC LIMIT $4) AS newest
+		GROUP BY error_code ORDER BY 2 DESC, 1`,
+		t.WorkspaceID, t.Environment, ids.Floor(ids.Request, since), int64(maxErrorScan))
+	out, back := &codeCounts{}, time.Time{}
+	err = db.Each(rows, err, func(r db.Row) error {
+		var e errorCount
+		var first time.Time
+		err := db.Scan(r, &e.Code, &e.Count, &first)
+		if out.Seen += e.Count; back.IsZero() || first.Before(back) {
+			back = first
+		}
+		if e.Code != "" && len(out.Codes) < topRows {
+			out.Codes = append(out.Codes, e)
+		}
+		return err
+	})
+	for i, e := range out.Codes {
+		out.Codes[i].Share = percent(e.Count, out.Codes[0].Count)
+	}
+	if out.Seen == maxErrorScan {
+		out.Back = &back
+	}
+	return out, db.Wrap(err, "count errors")
+}
+
+const (
+	// latencySteps is how many parts a day is sampled in.
+	latencySteps = 12
+	// latencyRows is how many requests of a part are sampled, the newest.
+	latencyRows = 100
+)
+
+// latencySample returns the latencies of successful model requests of the two days before a time, by
+// parts of a day, the oldest first. It reads a sample of the log.
+func latencySample(ctx context.Context, q db.Querier, t accounts.Tenant, now time.Time) ([][]time.Duration, error) {
+	const n = 2 * latencySteps
+	parts, args := make([]string, n), []any{t.WorkspaceID, t.Environment}
+	for i := range n + 1 {
+		args = append(args, ids.Floor(ids.Request, now.Add(time.Duration(i-n)*day/latencySteps)))
+		if i < n {
+			parts[i] = fmt.Sprintf(`SELECT part, latency_us FROM (SELECT %d AS part, latency_us, model, status FROM requests
+				WHERE workspace_id = $1 AND environment = $2 AND id >= $%d AND id < $%d ORDER BY id DESC LIMIT %d) AS newest
+				WHERE model IS NOT NULL AND status < 400 AND latency_us IS NOT NULL`, i, i+3, i+4, latencyRows)
+		}
+	}
+	rows, err := q.Query(ctx, strings.Join(parts, " UNION ALL "), args...)
+	out := make([][]time.Duration, n)
+	err = db.Each(rows, err, func(r db.Row) error {
+		var part, us int64
+		err := r.Scan(&part, &us)
+		out[part] = append(out[part], time.Duration(us)*time.Microsecond)
+		return err
+	})
+	return out, db.Wrap(err, "sample latency")
 }
 
 type failingEndpoint struct {
 	ID           string
 	URL          string
+	Description  string
 	Paused       bool
 	PausedReason string
 	LastError    string
@@ -65,14 +125,14 @@ type failingEndpoint struct {
 // failingEndpoints returns the endpoints that are paused, or whose last attempt failed
 // since a time. A workspace has few endpoints.
 func failingEndpoints(ctx context.Context, q db.Querier, t accounts.Tenant, since time.Time) ([]failingEndpoint, error) {
-	rows, err := q.Query(ctx, `SELECT e.id, e.url, e.status = $4, e.paused_reason, s.last_error, s.last_failure_at
+	rows, err := q.Query(ctx, `SELECT e.id, e.url, e.description, e.status = $4, e.paused_reason, s.last_error, s.last_failure_at
 		FROM endpoints e LEFT JOIN endpoint_stats s ON s.endpoint_id = e.id
 		WHERE e.workspace_id = $1 AND e.environment = $2 AND e.kind = $3 AND e.deleted_at IS NULL
 			AND (e.status = $4 OR s.last_failure_at >= $5 AND (s.last_success_at IS NULL OR s.last_success_at < s.last_failure_at))
 		ORDER BY e.id DESC LIMIT $6`,
 		t.WorkspaceID, t.Environment, string(webhooks.HTTP), string(webhooks.Paused), since.UnixMicro(), int64(homeRows))
 	return db.All(rows, err, func(r db.Row) (e failingEndpoint, err error) {
-		err = db.Scan(r, &e.ID, &e.URL, &e.Paused, &e.PausedReason, &e.LastError, &e.LastFailure)
+		err = db.Scan(r, &e.ID, &e.URL, &e.Description, &e.Paused, &e.PausedReason, &e.LastError, &e.LastFailure)
 		return e, err
 	})
 }

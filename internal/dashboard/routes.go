@@ -123,6 +123,7 @@ func Routes() []Route {
 	}
 	workspace := []Route{
 		{Path: "{$}", page: homePage},
+		{Path: "start/dismiss", action: dismissChecklist},
 
 		// Keys and projects.
 		{Path: "keys", Scope: access.KeysRead, page: keysPage},

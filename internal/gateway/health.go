@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +20,7 @@ type health struct {
 
 	mu       sync.Mutex
 	failures int       // in a row
+	since    time.Time // the first of them
 	failedAt time.Time // the last of them
 }
 
@@ -72,6 +75,9 @@ func (h *health) recordRejection() { h.latency.CompareAndSwap(0, int64(latencyUn
 func (h *health) recordFailure(f *providers.Failure, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.failures == 0 {
+		h.since = now
+	}
 	h.failures++
 	h.failedAt = now
 	wait := cooldowns[min(h.failures, len(cooldowns)-1)]
@@ -87,6 +93,42 @@ func (h *health) recordFailure(f *providers.Failure, now time.Time) {
 var cooldowns = []time.Duration{0, 0, 5 * time.Second, 15 * time.Second, time.Minute}
 
 const maxCooldown = 10 * time.Minute
+
+// FailingModel is a model at a provider that failed several times in a row, or that the router
+// avoids, as this node saw it.
+type FailingModel struct {
+	Provider string
+	Model    string
+	Failures int
+	Since    time.Time // of the first failure
+}
+
+// failingAfter is how many failures in a row make a model failing.
+const failingAfter = 3
+
+// Failing returns the failing models, by provider and name.
+func (g *Gateway) Failing() []FailingModel {
+	now := g.Now()
+	t := &g.current.Load().health
+	var out []FailingModel
+	add := func(list map[modelKey]*health) {
+		for key, h := range list {
+			h.mu.Lock()
+			if h.rank(now) > 0 || h.failures >= failingAfter && now.Sub(h.failedAt) < maxCooldown {
+				out = append(out, FailingModel{key.provider, key.model, h.failures, h.since})
+			}
+			h.mu.Unlock()
+		}
+	}
+	add(t.listed)
+	t.mu.Lock()
+	add(t.unlisted)
+	t.mu.Unlock()
+	slices.SortFunc(out, func(a, b FailingModel) int {
+		return cmp.Or(strings.Compare(a.Provider, b.Provider), strings.Compare(a.Model, b.Model))
+	})
+	return out
+}
 
 type modelKey struct{ provider, model string }
 

@@ -39,6 +39,7 @@ func TestScreenshots(t *testing.T) {
 	b.fill("Password", sampledata.DemoPassword)
 	b.press("Sign in")
 	b.open(in(w.Workspace, accounts.Live, ""))
+	b.press("Dismiss")
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "light"}}})
 	if !eval[bool](b, useInter) {
 		t.Fatal("the font Inter is missing; Debian: apt-get install fonts-inter")

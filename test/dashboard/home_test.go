@@ -4,33 +4,82 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
+	"turnpike/internal/catalog"
+	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/ids"
 	"turnpike/test/harness"
+	"turnpike/test/sampledata"
 )
 
-func TestHomeShowsFirstStepsUntilFirstRequest(t *testing.T) {
+func TestChecklistTicksItself(t *testing.T) {
 	t.Parallel()
-	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		b := member(t, s, w, accounts.Owner)
 		home := b.in(accounts.Test, "")
-		b.get(t, home).shows(t, "First steps", "curl "+s.URL+"/v1/chat/completions", "keys/new", "Free").hides(t, "Needs attention", "Most frequent errors")
-		viewer := member(t, s, w, accounts.Viewer)
-		viewer.get(t, home).shows(t, "First steps").hides(t, "keys/new")
+		ticked := func(done int, steps ...string) {
+			t.Helper()
+			page := b.get(t, home).shows(t, "Get started", fmt.Sprintf("%d of 6", done))
+			for _, name := range []string{"provider", "key", "request", "webhook", "invite", "factor"} {
+				is := strings.Contains(page.body, `<div id="start-`+name+`" data-live><div class="step done">`)
+				if want := slices.Contains(steps, name); is != want {
+					t.Errorf("step %s is done: %t, not %t", name, is, want)
+				}
+			}
+		}
+		ticked(0)
+		b.get(t, home).shows(t, "Waiting for your first request…", "curl "+s.URL+"/v1/chat/completions", "from openai import OpenAI", "import OpenAI from", "openai-go/v3", "keys/new", "Test requests go to a simulator").
+			hides(t, "Needs attention", "Errors by code")
 		key, _ := s.Key(t, w, accounts.Test)
+		ticked(1, "key")
 		chat(t, s, key, "")
 		s.Do(t, harness.Request{Method: "GET", Path: "/v1/jobs", Key: key}).Want(t, 404, "not_found")
 		s.Eventually(t, func() bool { return strings.Contains(b.get(t, home).body, "<strong>1</strong> request<") })
-		b.get(t, home).shows(t, `<span class="stat">1</span>`, "Simulated spend by day", "<code>not_found</code>").hides(t, "First steps")
-		b.get(t, b.in(accounts.Live, "")).shows(t, "First steps").hides(t, "<strong>1</strong> request<")
+		ticked(2, "key", "request")
+		b.get(t, home).shows(t, `<span class="stat">1</span>`, "Simulated spend by day", "<code>not_found</code>", "error%3Anot_found", "Top models", "last%3A24h").hides(t, "Waiting for your first request")
+		s.Do(t, harness.Request{Method: "POST", Path: "/v1/webhooks", Key: key, Body: map[string]any{"url": "https://hooks.example/x", "events": []string{"*"}}}).Want(t, 200, "")
+		ticked(3, "key", "request", "webhook")
+		viewer := member(t, s, w, accounts.Viewer)
+		viewer.get(t, home).shows(t, "4 of 6").hides(t, "keys/new")
+		ticked(4, "key", "request", "webhook", "invite")
+		err := s.DB.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := tx.Exec(t.Context(), "INSERT INTO totp (user_id, secret, enabled_at, last_step, created_at) VALUES ($1, '', 1, 0, 1)", b.person.ID)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticked(5, "key", "request", "webhook", "invite", "factor")
+		b.get(t, b.in(accounts.Live, "")).shows(t, "2 of 6")
+		b.post(t, b.in(accounts.Test, "start/dismiss"), url.Values{}).redirectsTo(t, home)
+		b.get(t, home).hides(t, "Get started")
+		b.get(t, b.in(accounts.Live, "")).shows(t, "Get started")
+		viewer.get(t, home).shows(t, "Get started")
 	})
+}
+
+func TestLiveHomeSaysThatNoProviderIsConnected(t *testing.T) {
+	t.Parallel()
+	cfg := harness.Config(t, "sqlite")
+	cfg.Providers = nil
+	s := harness.Start(t, cfg, harness.NewClock())
+	w := s.Workspace(t, "acme")
+	b := member(t, s, w, accounts.Owner)
+	home := b.in(accounts.Live, "")
+	b.get(t, home).shows(t, "No provider is connected", "no_provider", "Ask the person who runs this server").hides(t, `href="/dashboard/server"`)
+	b.post(t, b.in(accounts.Live, "start/dismiss"), url.Values{}).redirectsTo(t, home)
+	b.get(t, home).shows(t, "Needs attention", "No provider is connected")
+	b.get(t, b.in(accounts.Test, "")).hides(t, "No provider is connected")
+	s.GrantOperator(t, b.person.ID)
+	b.get(t, home).shows(t, `href="/dashboard/server"`)
 }
 
 func TestHomeShowsHowLongCreditsLast(t *testing.T) {
@@ -60,7 +109,7 @@ func TestHomeShowsHowLongCreditsLast(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.get(t, home).shows(t, "Spent this month", `<span class="stat">400</span>`, "without a limit", `<span class="stat">8</span>`, `<span class="stat">2</span>`, "25.0% of model requests", "Spend by day")
+		b.get(t, home).shows(t, "Spent this month", `<span class="stat">400</span>`, "no limit", `<span class="stat">8</span>`, `<span class="stat">2</span>`, "25.0%", "Spend by day")
 		err = s.DB.Write(t.Context(), func(tx *db.Tx) error {
 			_, err := tx.Exec(t.Context(), "UPDATE workspaces SET monthly_credits = 600000000 WHERE id = $1", w.ID)
 			return err
@@ -68,7 +117,7 @@ func TestHomeShowsHowLongCreditsLast(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.get(t, home).shows(t, "Credits left", `<span class="stat">200</span>`, "of 600 this month: about 20 days").hides(t, ">low<")
+		b.get(t, home).shows(t, "Credits left", `<span class="stat">200</span>`, "of 600", "Lasts about").hides(t, ">low<", "Credits are low")
 		err = s.DB.Write(t.Context(), func(tx *db.Tx) error {
 			_, err := tx.Exec(t.Context(), "UPDATE workspaces SET monthly_credits = 410000000 WHERE id = $1", w.ID)
 			return err
@@ -76,7 +125,15 @@ func TestHomeShowsHowLongCreditsLast(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.get(t, home).shows(t, "about 24 h", ">low<")
+		b.get(t, home).shows(t, ">low<", "Credits are low", "10 of 410 credits left this month, about 2", "at the current rate")
+		err = s.DB.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := tx.Exec(t.Context(), "UPDATE workspaces SET monthly_credits = 400000000 WHERE id = $1", w.ID)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.get(t, home).shows(t, "Out of credits", "live requests are rejected").hides(t, "Credits are low")
 	})
 }
 
@@ -91,6 +148,7 @@ func TestHomeShowsIssuesOfThisEnvironmentOnly(t *testing.T) {
 		for name, ends := range map[string]*time.Time{"ends soon": &soon, "ends late": &late, "never ends": nil} {
 			s.KeyOf(t, &access.Key{Tenant: w.In(accounts.Live), Name: name, Scopes: []string{"*"}, ExpiresAt: ends})
 		}
+		b.post(t, b.in(accounts.Live, "start/dismiss"), url.Values{})
 		b.get(t, home).shows(t, "Needs attention", "ends soon", "in 6 days").hides(t, "ends late", "never ends")
 
 		rotating, _ := b.createKey(t, accounts.Live, url.Values{"name": {"was rotated"}, "preset": {"calls"}})
@@ -121,7 +179,7 @@ func TestHomeShowsIssuesOfThisEnvironmentOnly(t *testing.T) {
 		endpoint(w, "recovered", "active", at(25*time.Hour), nil)
 		endpoint(w, "healthy", "active", nil, at(time.Minute))
 		endpoint(other, "foreign", "paused", nil, nil)
-		b.get(t, home).shows(t, "was rotated", "works for another 1 h", "…"+leaked[len(leaked)-4:], "hooks.example/paused", "hooks.example/failing", "hooks.example/worse", "&lt;b&gt;503").
+		b.get(t, home).shows(t, "was rotated", "stops working", "…"+leaked[len(leaked)-4:], "hooks.example/paused", "hooks.example/failing", "hooks.example/worse", "&lt;b&gt;503").
 			hides(t, "hooks.example/retried", "hooks.example/recovered", "hooks.example/healthy", "hooks.example/foreign", "<b>503", leaked)
 		b.get(t, b.in(accounts.Test, "")).hides(t, "Needs attention")
 
@@ -158,8 +216,97 @@ func TestHomeShowsRunsAwaitingApproval(t *testing.T) {
 			t.Fatal(err)
 		}
 		home := b.get(t, b.in(accounts.Test, "")).shows(t, waiting...)
-		if n := strings.Count(home.body, "awaits a decision"); n != len(waiting) {
+		if n := strings.Count(home.body, "Approve a tool call"); n != len(waiting) {
 			t.Errorf("%d runs wait, not %d", n, len(waiting))
 		}
 	})
+}
+
+// give runs statements in one transaction.
+func give(t *testing.T, s *harness.Server, statements ...[]any) {
+	t.Helper()
+	err := s.DB.Write(t.Context(), func(tx *db.Tx) error {
+		for _, st := range statements {
+			if _, err := tx.Exec(t.Context(), st[0].(string), st[1:]...); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestHomeFlagsExhaustedBudgets(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		b := member(t, s, w, accounts.Owner)
+		home := b.in(accounts.Live, "")
+		now := s.Clock.Now().UTC()
+		month, today := now.Format("2006-01"), now.Format("2006-01-02")
+		budget := 50 * credits.Credit
+		limits := []accounts.Limit{{Models: catalog.Patterns{"gpt-*"}, Budget: &budget, Window: accounts.WindowDay}}
+		newKey := func(name string, limits ...accounts.Limit) string {
+			k := &access.Key{Tenant: w.In(accounts.Live), Name: name, Scopes: []string{"*"}, Limits: limits}
+			if limits == nil {
+				k.MonthlyBudget = &budget
+			}
+			_, id := s.KeyOf(t, k)
+			return id
+		}
+		const spend = "INSERT INTO spend (level, account_id, period, settled, leased) VALUES ($1, $2, $3, $4, 0)"
+		const alert = "INSERT INTO budget_alerts (level, account_id, period, budget, percent, fired_at) VALUES ($1, $2, $3, $4, 100, $5)"
+		refused, nearly, fine, daily, user := newKey("refused one"), newKey("nearly one"), newKey("fine one"), newKey("daily one", limits...), ids.New(ids.EndUser)
+		give(t, s,
+			[]any{"INSERT INTO projects (workspace_id, environment, id, name, monthly_budget, created_at) VALUES ($1, 'live', 'shop', 'Shop', 10000000, 0)", w.ID},
+			[]any{spend, "project", w.ID + "/shop", month, 10_000_000},
+			[]any{spend, "key", refused, month, 49_500_000},
+			[]any{alert, "key", refused, month, int64(budget), now.Add(-2 * time.Hour).UnixMicro()},
+			[]any{spend, "key", nearly, month, 41_000_000},
+			[]any{spend, "key", fine, month, 39_000_000},
+			[]any{spend, "key_limit", daily + "/" + limits[0].ID, today, 45_000_000},
+			[]any{"INSERT INTO end_users (id, workspace_id, environment, name, created_at, seen_at) VALUES ($1, $2, 'live', 'u1', 0, 0)", user, w.ID},
+			[]any{alert, "user", user, month, 1000, now.Add(-time.Hour).UnixMicro()},
+		)
+		page := b.get(t, home).shows(t, "Needs attention", "Project Shop", "monthly budget exhausted, requests are rejected: 10 of 10 credits", "Key refused one", "49.50 of 50 credits", "2 h ago",
+			"Key nearly one", "82% of its monthly budget spent: 41 of 50 credits", "Key daily one", "90% of its daily budget for gpt-* spent", "1 user reached their budget", "/keys/"+refused, "/projects/shop").hides(t, "fine one")
+		if strings.Index(page.body, "refused one") > strings.Index(page.body, "nearly one") {
+			t.Error("an exhausted budget is below one that isn't")
+		}
+		b.get(t, b.in(accounts.Test, "")).hides(t, "Needs attention")
+	})
+}
+
+func TestHomeFlagsErrorSpikes(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		b := member(t, s, w, accounts.Owner)
+		home := b.in(accounts.Live, "")
+		now := s.Clock.Now().UTC()
+		usage := func(table string, at time.Time, requests, failed int) {
+			t.Helper()
+			give(t, s, []any{"INSERT INTO " + table + ` (workspace_id, environment, start, key_id, project, model, provider, requests, errors, input_tokens, output_tokens, credits, simulated_credits)
+				VALUES ($1, 'live', $2, 'key', '', 'm', 'p', $3, $4, 0, 0, 0, 0)`, w.ID, at.Unix(), requests, failed})
+		}
+		usage("usage_hours", now.Truncate(time.Hour).Add(-10*time.Hour), 1000, 50)
+		usage("usage_hours", now.Truncate(time.Hour), 100, 12)
+		usage("usage_minutes", now.Truncate(time.Minute), 100, 12)
+		b.get(t, home).hides(t, "Errors are up") // 12% is not three times 5%
+		usage("usage_hours", now.Truncate(time.Hour).Add(-9*time.Hour), 2000, 20)
+		b.get(t, home).shows(t, "Errors are up", "12 of 100 model requests failed in the last hour (12.0%, against 2.3% the day before)", "status%3Afailed")
+	})
+}
+
+func TestHomeNamesTheToolThatWaits(t *testing.T) {
+	t.Parallel()
+	w := sampledata.Demo(t)
+	b := newBrowser(t, w.Server)
+	b.workspace = w.Workspace
+	b.post(t, "/dashboard/login", url.Values{"email": {w.Owner.Email}, "password": {sampledata.DemoPassword}}).redirectsTo(t, "/dashboard/")
+	b.post(t, b.in(accounts.Live, "start/dismiss"), url.Values{})
+	b.get(t, b.in(accounts.Live, "")).shows(t, "Approve refund_order", "Order LB-20417 was cancelled by the customer", "p95", "vs. previous 24 h", "Top models", "Top keys", "Shop backend", "rate_limit_exceeded", "Key Catalogue job", "93% of its monthly budget spent").
+		hides(t, w.RunID+"</code>", "Get started")
 }

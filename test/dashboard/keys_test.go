@@ -40,8 +40,8 @@ func TestKeyValueIsShownOnceAndWorks(t *testing.T) {
 			redirectsTo(t, b.in(accounts.Test, "keys/key_*"))
 		first := b.get(t, to).shows(t, "backend", "/v1/chat/completions")
 		value := first.find(t, `(tp_test_[A-Za-z0-9]+)`)
-		if n := strings.Count(first.body, value); n != 2 {
-			t.Errorf("the value is there %d times, not as itself and in the example", n)
+		if n := strings.Count(first.body, value); n != 7 {
+			t.Errorf("the value is there %d times, not as itself, in four examples and twice in .env", n)
 		}
 		b.get(t, b.in(accounts.Test, "keys")).shows(t, "tp_test_…"+value[len(value)-4:], "never").hides(t, value)
 		calls(t, s, value, 200)

@@ -220,6 +220,18 @@ func (w *Workspace) demoUsage(t testing.TB) {
 				return err
 			}
 		}
+		// The pictures were cheap.
+		for _, table := range []string{"usage_hours", "usage_days"} {
+			if _, err := tx.Exec(t.Context(), "UPDATE "+table+" SET credits = credits / 40 WHERE workspace_id = $1 AND model = 'dall-e-3'", w.Workspace.ID); err != nil {
+				return err
+			}
+		}
+		// One budget is nearly exhausted.
+		tight := demoKeys[2]
+		_, err = tx.Exec(t.Context(), "UPDATE keys SET monthly_budget = $2 WHERE id = $1", tight.id, spent[spend.Account{Level: spend.Key, ID: tight.id}]*100/93/1_000_000*1_000_000)
+		if err != nil {
+			return err
+		}
 		return w.demoRequests(t, tx, dice)
 	})
 }
@@ -231,8 +243,13 @@ func (w *Workspace) demoRequests(t testing.TB, tx *db.Tx, dice *rand.Rand) error
 		"user_agent text", "node_id text", "created_at bigint", "settled boolean", "status bigint", "error_code text", "model text", "provider text", "input_tokens bigint", "output_tokens bigint",
 		"reserved bigint", "credits bigint", "simulated_credits bigint", "usage_source text", "latency_us bigint", "upstream_us bigint")
 	var rows [][]any
-	for i := range 90 {
-		at := w.Clock.Now().Add(time.Duration(i-90) * 47 * time.Second)
+	// The last 90 are close to each other, the others are spread over two days.
+	const total, latest = 400, 90
+	for i := range total {
+		at := w.Clock.Now().Add(time.Duration(i-total) * 47 * time.Second)
+		if i < total-latest {
+			at = at.Add(time.Duration(i-total+latest) * 9 * time.Minute)
+		}
 		k := demoKeys[dice.IntN(len(demoKeys))]
 		status, code, out := int64(200), any(nil), int64(60+dice.IntN(400))
 		took := int64(600_000 + dice.IntN(2_600_000))
@@ -243,7 +260,7 @@ func (w *Workspace) demoRequests(t testing.TB, tx *db.Tx, dice *rand.Rand) error
 			status, code, out = 502, "upstream_error", 0
 		}
 		id := ids.Floor(ids.Request, at)
-		id = id[:len(id)-2] + strconv.Itoa(10+i)
+		id = id[:len(id)-3] + strconv.Itoa(100+i)
 		rows = append(rows, []any{id, w.Workspace.ID, "live", k.id, k.hint, "203.0.113." + strconv.Itoa(20+dice.IntN(6)), "POST", "/v1/chat/completions", k.project,
 			"lantern-shop/4.2", "node_demo", at.UnixMicro(), true, status, code, k.model, "openai", int64(200 + dice.IntN(900)), out, int64(0), int64(k.cost) + out*3, int64(0), "provider", took, took - 900})
 		if code == nil {
