@@ -32,6 +32,8 @@ type federationRuleObject struct {
 	Scopes   []string `json:"scopes"`
 	allowedLists
 	Grants         []federation.Grant   `json:"grants"`
+	UserClaim      *string              `json:"user_claim"`
+	UserLimits     userLimitsObject     `json:"user_limits"`
 	ExpiresIn      int64                `json:"expires_in"`
 	MetadataClaims []string             `json:"metadata_claims"`
 	Project        *string              `json:"project"`
@@ -43,7 +45,7 @@ type federationRuleObject struct {
 
 func newFederationRuleObject(r *federation.Rule) *federationRuleObject {
 	return &federationRuleObject{ID: r.ID, Object: "federation_rule", Name: r.Name, Issuer: r.Issuer, Audience: r.Audience, Subject: r.Subject, KeyID: r.KeyID,
-		Scopes: append([]string{}, r.Scopes...), allowedLists: newAllowedLists(r.Allowed), Grants: append([]federation.Grant{}, r.Grants...), ExpiresIn: r.ExpiresIn, MetadataClaims: append([]string{}, r.MetadataClaims...),
+		Scopes: append([]string{}, r.Scopes...), allowedLists: newAllowedLists(r.Allowed), Grants: append([]federation.Grant{}, r.Grants...), UserClaim: orNil(r.UserClaim), UserLimits: newUserLimitsObject(r.UserLimits), ExpiresIn: r.ExpiresIn, MetadataClaims: append([]string{}, r.MetadataClaims...),
 		Project: orNil(r.Project), Environment: r.Environment, CreatedAt: r.CreatedAt.Unix(), CreatedBy: r.CreatedBy, LastUsedAt: unix(r.LastUsedAt)}
 }
 
@@ -56,13 +58,18 @@ type createFederationRuleRequest struct {
 	Scopes   []string `json:"scopes"`
 	allowedLists
 	Grants         []federation.Grant `json:"grants"`
+	UserClaim      string             `json:"user_claim"`
+	UserLimits     *userLimitsObject  `json:"user_limits"`
 	ExpiresIn      *int64             `json:"expires_in"`
 	MetadataClaims []string           `json:"metadata_claims"`
 }
 
 func createFederationRule(ctx context.Context, c *Call, tx *db.Tx, in createFederationRuleRequest) (any, error) {
 	r := &federation.Rule{Tenant: c.Principal.Tenant, Name: in.Name, Issuer: in.Issuer, Audience: in.Audience, Subject: in.Subject, KeyID: in.KeyID,
-		Scopes: in.Scopes, Grants: in.Grants, MetadataClaims: in.MetadataClaims}
+		Scopes: in.Scopes, Grants: in.Grants, UserClaim: in.UserClaim, MetadataClaims: in.MetadataClaims}
+	if in.UserLimits != nil {
+		r.UserLimits = in.UserLimits.limits()
+	}
 	var err error
 	if r.Allowed, err = c.readAllowed(in.allowedLists); err != nil {
 		return nil, err
@@ -113,6 +120,8 @@ type updateFederationRuleRequest struct {
 	Scopes   jsonbody.Optional[[]string] `json:"scopes"`
 	allowedChanges
 	Grants         jsonbody.Optional[[]federation.Grant] `json:"grants"`
+	UserClaim      jsonbody.Optional[string]             `json:"user_claim"`
+	UserLimits     jsonbody.Optional[userLimitsObject]   `json:"user_limits"`
 	ExpiresIn      jsonbody.Optional[int64]              `json:"expires_in"`
 	MetadataClaims jsonbody.Optional[[]string]           `json:"metadata_claims"`
 }
@@ -131,6 +140,10 @@ func updateFederationRule(ctx context.Context, c *Call, tx *db.Tx, in updateFede
 	set(&r.Grants, in.Grants)
 	if err := cmp.Or(c.changeAllowed(&r.Allowed, in.allowedChanges), federation.CheckGranted(in.Grants.Value, c.s.Gateway.CheckAllowed)); err != nil {
 		return nil, err
+	}
+	set(&r.UserClaim, in.UserClaim)
+	if in.UserLimits.Set {
+		r.UserLimits = in.UserLimits.Value.limits()
 	}
 	set(&r.MetadataClaims, in.MetadataClaims)
 	if in.ExpiresIn.Set {

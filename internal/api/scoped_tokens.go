@@ -81,25 +81,15 @@ func (c *Call) assignUser(ctx context.Context, tx *db.Tx, t *access.Token, in cr
 		}
 		return "", nil
 	}
-	if err := endusers.CheckName("user", *in.User); err != nil {
-		return "", err
-	}
 	var limits accounts.UserLimits
 	if in.UserLimits != nil {
 		limits = in.UserLimits.limits()
 	}
-	if err := limits.Check("user_limits."); err != nil {
-		return "", err
-	}
-	u, err := endusers.Ensure(ctx, tx, endusers.Use{Tenant: c.Principal.Tenant, Name: *in.User, Limits: limits, At: c.s.Now()})
+	u, err := spend.AssignUser(ctx, tx, t, endusers.Use{Tenant: c.Principal.Tenant, Name: *in.User, Limits: limits, At: c.s.Now()})
 	if err != nil {
 		return "", err
 	}
-	t.EndUserID = u.ID
-	if in.UserLimits == nil || u.Environment != accounts.Live {
-		return u.Name, nil
-	}
-	return u.Name, spend.BudgetChanged(ctx, tx, spend.Account{Level: spend.EndUser, ID: u.ID}, c.s.Now())
+	return u.Name, nil
 }
 
 func revokeScopedToken(ctx context.Context, c *Call, tx *db.Tx, _ struct{}) (any, error) {

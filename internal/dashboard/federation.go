@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"turnpike/internal/access"
+	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/federation"
@@ -51,11 +52,14 @@ type ruleForm struct {
 	allowedForm
 }
 
+// Windows are the windows of users' budgets.
+func (ruleForm) Windows() []accounts.Window { return accounts.Windows }
+
 // Seen returns the fingerprint of the rule.
 func (f ruleForm) Seen() string { return ruleFingerprint(f.Rule) }
 
 func ruleFingerprint(r *federation.Rule) string {
-	return fingerprint(r.Name, r.Issuer, r.Audience, r.Subject, r.KeyID, strings.Join(r.Scopes, " "), newAllowedForm(r.Allowed), showGrants(r.Grants), r.ExpiresIn, strings.Join(r.MetadataClaims, " "))
+	return fingerprint(r.Name, r.Issuer, r.Audience, r.Subject, r.KeyID, strings.Join(r.Scopes, " "), newAllowedForm(r.Allowed), showGrants(r.Grants), r.UserClaim, r.UserLimits, r.ExpiresIn, strings.Join(r.MetadataClaims, " "))
 }
 
 // keysToChoose is how many keys the form suggests.
@@ -74,6 +78,10 @@ func newRulePage(req *request) (*view, error) {
 func (req *request) readRule(r *federation.Rule) (err error) {
 	r.Name, r.Issuer, r.Audience, r.Subject, r.KeyID = req.form("name"), req.form("issuer"), req.form("audience"), req.form("subject"), req.form("key_id")
 	r.Scopes, r.MetadataClaims = words(req.form("scopes")), words(req.form("metadata_claims"))
+	r.UserClaim = req.form("user_claim")
+	if r.UserLimits, err = req.readUserLimits(); err != nil {
+		return err
+	}
 	seconds, err := req.formNumber("expires_in")
 	if err != nil {
 		return err

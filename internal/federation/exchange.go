@@ -21,9 +21,11 @@ import (
 	"turnpike/internal/audit"
 	"turnpike/internal/catalog"
 	"turnpike/internal/db"
+	"turnpike/internal/endusers"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
 	"turnpike/internal/safehttp"
+	"turnpike/internal/spend"
 )
 
 const (
@@ -129,6 +131,9 @@ func (s *Service) Exchange(ctx context.Context, x Exchange) (*access.Token, stri
 			return fault.New(fault.IPNotAllowed, "The key of the rule %s can't be used from this address.", r.ID)
 		}
 		t.Project = parent.Project
+		if err := s.assignUser(ctx, tx, r, claims, t); err != nil {
+			return err
+		}
 		if value, err = s.Tokens.Mint(ctx, tx, parent, t, given.lifetime); err != nil {
 			return err
 		}
@@ -145,6 +150,19 @@ func (s *Service) Exchange(ctx context.Context, x Exchange) (*access.Token, stri
 	}
 	s.addresses.Remove(x.IP)
 	return t, value, nil
+}
+
+// assignUser gives the token the end user that the claims name.
+func (s *Service) assignUser(ctx context.Context, tx *db.Tx, r *Rule, claims claimSet, t *access.Token) error {
+	if r.UserClaim == "" {
+		return nil
+	}
+	name := claims.text(r.UserClaim)
+	if name == "" {
+		return refused("The token has no claim %q, which the rule %s takes the user from.", r.UserClaim, r.ID)
+	}
+	_, err := spend.AssignUser(ctx, tx, t, endusers.Use{Tenant: r.Tenant, Name: name, Limits: r.UserLimits, At: s.Now()})
+	return err
 }
 
 // refused is the error of a token that the rule doesn't accept.

@@ -46,6 +46,10 @@ type Rule struct {
 	Grants  []Grant
 	// ExpiresIn is the lifetime of the scoped tokens in seconds.
 	ExpiresIn int64
+	// UserClaim is the claim that has the name of the token's end user, whose account gets the limits. It is empty for
+	// tokens without an end user.
+	UserClaim  string
+	UserLimits accounts.UserLimits
 	// MetadataClaims are claims that the scoped token's metadata contains, and so the request log.
 	MetadataClaims []string
 	CreatedAt      time.Time
@@ -64,11 +68,12 @@ type Grant struct {
 	ExpiresIn *int64 `json:"expires_in"`
 }
 
-const ruleColumns = "id, workspace_id, environment, project, name, issuer, audience, subject, key_id, scopes, grants, expires_in, metadata_claims, created_at, created_by, last_used_at, allowed_models, allowed_providers"
+const ruleColumns = "id, workspace_id, environment, project, name, issuer, audience, subject, key_id, scopes, grants, expires_in, metadata_claims, created_at, created_by, last_used_at, allowed_models, allowed_providers, user_claim, user_budget, user_window, user_requests_per_minute"
 
 var scanRule = db.Scanner(func(r *Rule) []any {
 	return []any{&r.ID, &r.WorkspaceID, &r.Environment, &r.Project, &r.Name, &r.Issuer, &r.Audience, &r.Subject, &r.KeyID, &r.Scopes, &r.Grants, &r.ExpiresIn,
-		&r.MetadataClaims, &r.CreatedAt, &r.CreatedBy, &r.LastUsedAt, &r.Allowed.Models, &r.Allowed.Providers}
+		&r.MetadataClaims, &r.CreatedAt, &r.CreatedBy, &r.LastUsedAt, &r.Allowed.Models, &r.Allowed.Providers, &r.UserClaim, &r.UserLimits.Budget, &r.UserLimits.Window,
+		&r.UserLimits.RequestsPerMinute}
 })
 
 // Create stores a new rule.
@@ -90,7 +95,8 @@ func (s *Service) Create(ctx context.Context, tx *db.Tx, by access.Caller, r *Ru
 	r.ID, r.CreatedAt, r.CreatedBy = ids.New(ids.FederationRule), s.Now(), by.Actor.Name
 	_, err = tx.Exec(ctx, db.Insert("federation_rules", ruleColumns),
 		r.ID, r.WorkspaceID, r.Environment, db.OrNull(r.Project), r.Name, r.Issuer, r.Audience, r.Subject, r.KeyID, db.JSON(r.Scopes), db.JSON(r.Grants), r.ExpiresIn,
-		db.JSON(r.MetadataClaims), r.CreatedAt.UnixMicro(), r.CreatedBy, nil, db.NullList(r.Allowed.Models), db.NullList(r.Allowed.Providers))
+		db.JSON(r.MetadataClaims), r.CreatedAt.UnixMicro(), r.CreatedBy, nil, db.NullList(r.Allowed.Models), db.NullList(r.Allowed.Providers), db.OrNull(r.UserClaim), (*int64)(r.UserLimits.Budget),
+		db.OrNull(r.UserLimits.Window), r.UserLimits.RequestsPerMinute)
 	if err != nil {
 		return err
 	}
@@ -103,8 +109,9 @@ func (s *Service) Update(ctx context.Context, tx *db.Tx, by access.Caller, r *Ru
 		return err
 	}
 	if _, err := tx.Exec(ctx, `UPDATE federation_rules SET project = $2, name = $3, issuer = $4, audience = $5, subject = $6, key_id = $7, scopes = $8, grants = $9, expires_in = $10,
-		metadata_claims = $11, allowed_models = $12, allowed_providers = $13 WHERE id = $1`, r.ID, db.OrNull(r.Project), r.Name, r.Issuer, r.Audience, r.Subject, r.KeyID, db.JSON(r.Scopes), db.JSON(r.Grants), r.ExpiresIn,
-		db.JSON(r.MetadataClaims), db.NullList(r.Allowed.Models), db.NullList(r.Allowed.Providers)); err != nil {
+		metadata_claims = $11, allowed_models = $12, allowed_providers = $13, user_claim = $14, user_budget = $15, user_window = $16, user_requests_per_minute = $17 WHERE id = $1`, r.ID, db.OrNull(r.Project), r.Name, r.Issuer, r.Audience, r.Subject, r.KeyID, db.JSON(r.Scopes), db.JSON(r.Grants), r.ExpiresIn,
+		db.JSON(r.MetadataClaims), db.NullList(r.Allowed.Models), db.NullList(r.Allowed.Providers), db.OrNull(r.UserClaim), (*int64)(r.UserLimits.Budget), db.OrNull(r.UserLimits.Window),
+		r.UserLimits.RequestsPerMinute); err != nil {
 		return err
 	}
 	return s.log(ctx, tx, by.Actor, r, "federation_rule.updated")
@@ -169,7 +176,7 @@ func (s *Service) check(ctx context.Context, tx *db.Tx, by access.Caller, r *Rul
 			return err
 		}
 	}
-	return cmp.Or(r.checkGrants(parent), r.checkAllowed(parent), r.checkMetadata())
+	return cmp.Or(r.checkGrants(parent), r.checkAllowed(parent), r.checkUser(), r.checkMetadata())
 }
 
 // checkAllowed checks the lists of the rule and its grants, which may all apply to a token.
@@ -304,6 +311,16 @@ func (r *Rule) checkGrants(parent *access.Principal) error {
 		}
 	}
 	return nil
+}
+
+func (r *Rule) checkUser() error {
+	if r.UserClaim == "" {
+		if r.UserLimits != (accounts.UserLimits{}) {
+			return fault.Missing("user_claim", "user_claim is required with user_limits. It is the claim with the name of the user, such as sub.")
+		}
+		return nil
+	}
+	return cmp.Or(checkText("user_claim", r.UserClaim), r.UserLimits.Check("user_limits."))
 }
 
 func (r *Rule) checkMetadata() error {

@@ -204,6 +204,57 @@ func TestFederationRuleLimitsTheModelsOfItsTokens(t *testing.T) {
 	})
 }
 
+func TestFederatedTokensBelongToTheUserOfAClaim(t *testing.T) {
+	eachFederated(t, both, func(t *testing.T, c *client, i *issuer.Issuer) {
+		_, key := c.newKey(t, access.Key{Scopes: []string{"*"}})
+		rule := map[string]any{"name": "ci", "issuer": i.URL, "audience": "turnpike", "subject": "repo:acme/app", "key_id": key, "scopes": []string{"chat.completions:create"},
+			"user_claim": "actor", "user_limits": map[string]any{"budget": 5, "window": "day", "requests_per_minute": 1}}
+		created := c.post(t, "/v1/federation_rules", rule)
+		id := created.Text("id")
+		exchange := func(claim, value string) *harness.Response {
+			now := c.Clock.Now()
+			return c.exchange(t, id, i.Sign(t, map[string]any{"iss": i.URL, "aud": "turnpike", "sub": "repo:acme/app", "iat": now.Unix(), "exp": now.Add(time.Minute).Unix(), claim: value}), nil)
+		}
+		if r := exchange("other", "mona"); r.Status != 400 || r.Text("error") != "invalid_grant" || !strings.Contains(r.Text("error_description"), "actor") {
+			t.Errorf("a token without the claim: %d %s", r.Status, r.Body)
+		}
+		mona := exchange("actor", "mona").Want(t, 200, "").Text("access_token")
+		users := c.get(t, "/v1/users")
+		if u := objects(users, "data"); len(u) != 1 || u[0]["user"] != "mona" || u[0]["budget"] != 5.0 || u[0]["window"] != "day" || u[0]["requests_per_minute"] != 1.0 {
+			t.Errorf("the users are %s", users.Body)
+		}
+		call := func(token string) *harness.Response {
+			return c.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: token, Body: body("gpt-4o-mini", "Hi.", nil)})
+		}
+		call(mona).Want(t, 200, "")
+		call(mona).Want(t, 429, "rate_limit_exceeded")
+		call(exchange("actor", "mona").Want(t, 200, "").Text("access_token")).Want(t, 429, "rate_limit_exceeded") // the same user
+		call(exchange("actor", "lisa").Want(t, 200, "").Text("access_token")).Want(t, 200, "")
+		for _, bad := range []struct {
+			fields map[string]any
+			param  string
+		}{
+			{map[string]any{"user_claim": nil}, "user_claim"},
+			{map[string]any{"user_limits": map[string]any{"budget": 5, "window": "year"}}, "user_limits.window"},
+			{map[string]any{"user_limits": map[string]any{"requests_per_minute": 0}}, "user_limits.requests_per_minute"},
+			{map[string]any{"user_claim": "a\nb"}, "user_claim"},
+		} {
+			changed := maps.Clone(rule)
+			maps.Copy(changed, bad.fields)
+			for _, r := range []*harness.Response{c.ask(t, "POST", "/v1/federation_rules", changed), c.ask(t, "PATCH", "/v1/federation_rules/"+id, bad.fields)} {
+				if r.Status != 400 || r.Text("error.param") != bad.param {
+					t.Errorf("%v: got %d %s, want 400 about %s", bad.fields, r.Status, r.Body, bad.param)
+				}
+			}
+		}
+		if after := c.get(t, "/v1/federation_rules/"+id); fmt.Sprint(after.At("user_limits")) != fmt.Sprint(created.At("user_limits")) || after.Text("user_claim") != "actor" {
+			t.Errorf("rejected changes left %s", after.Body)
+		}
+		c.ask(t, "PATCH", "/v1/federation_rules/"+id, map[string]any{"user_claim": nil, "user_limits": nil}).Want(t, 200, "")
+		call(exchange("other", "mona").Want(t, 200, "").Text("access_token")).Want(t, 200, "")
+	})
+}
+
 func TestUnsatisfiableFederationRuleIsRejected(t *testing.T) {
 	eachFederated(t, sqlite, func(t *testing.T, c *client, i *issuer.Issuer) {
 		_, key := c.newKey(t, access.Key{Scopes: []string{"models:read"}})

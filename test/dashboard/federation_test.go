@@ -26,7 +26,10 @@ func TestFederationRulesAreManagedByForms(t *testing.T) {
 			wrong.Set(field, bad)
 			b.post(t, list+"/new", wrong).rejects(t, http.StatusBadRequest, bad[len(bad)-5:])
 		}
-		page := b.follow(t, b.post(t, list+"/new", form)).shows(t, "Rule created.", "gpt-4o, claude-*", "model:gpt-4o-mini 300s")
+		form["budget"], form["window"], form["requests_per_minute"] = []string{"5"}, []string{"day"}, []string{"60"}
+		b.post(t, list+"/new", form).rejects(t, http.StatusBadRequest, "user_claim is required")
+		form.Set("user_claim", "actor")
+		page := b.follow(t, b.post(t, list+"/new", form)).shows(t, "Rule created.", "<code>actor</code>, 5 credits per day, 60 requests per minute", "gpt-4o, claude-*", "model:gpt-4o-mini 300s")
 		id := page.find(t, `<code>(fed_[^<]+)</code>`)
 		edit := b.get(t, list+"/"+id+"/edit").shows(t, "gpt-4o, claude-*")
 		form.Set("seen", edit.find(t, `name="seen" value="([^"]+)"`))
