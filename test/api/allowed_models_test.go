@@ -83,7 +83,7 @@ func TestLimitedKeyReachesNoOtherModelOnAnyFace(t *testing.T) {
 		{"a route with auto", "/v1/responses", map[string]any{"model": "route/cheap", "input": "Hi.", "store": false}},
 		{"messages", "/v1/messages", messageBody("route/mixed", "Hi.", nil)},
 	}
-	eachGateway(t, sqlite, withOtherModels, func(t *testing.T, m *gatewayClient) {
+	eachGateway(t, both, withOtherModels, func(t *testing.T, m *gatewayClient) {
 		tenant := accounts.Tenant{WorkspaceID: m.workspace.ID, Environment: m.env}
 		m.post(t, "/v1/projects", map[string]any{"id": "writers", "allowed_models": []string{"claude-*"}})
 		token := m.post(t, "/v1/scoped_tokens", map[string]any{"allowed_models": []string{"claude-*"},
@@ -160,7 +160,7 @@ func (m *gatewayClient) checkListedModels(t *testing.T) {
 }
 
 func TestQueuedWorkIsCheckedWhenItRuns(t *testing.T) {
-	eachGateway(t, sqlite, withOtherModels, func(t *testing.T, m *gatewayClient) {
+	eachGateway(t, both, withOtherModels, func(t *testing.T, m *gatewayClient) {
 		key, id := m.newKey(t, access.Key{})
 		limited := m.as(key)
 		// A batch has lines with other models.

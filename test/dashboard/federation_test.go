@@ -27,7 +27,7 @@ func TestFederationRulesAreManagedByForms(t *testing.T) {
 			b.post(t, list+"/new", wrong).rejects(t, http.StatusBadRequest, bad[len(bad)-5:])
 		}
 		form["budget"], form["window"], form["requests_per_minute"] = []string{"5"}, []string{"day"}, []string{"60"}
-		b.post(t, list+"/new", form).rejects(t, http.StatusBadRequest, "user_claim is required")
+		b.post(t, list+"/new", form).rejects(t, http.StatusBadRequest, "user claim is required")
 		form.Set("user_claim", "actor")
 		page := b.follow(t, b.post(t, list+"/new", form)).shows(t, "Rule created.", "<code>actor</code>, 5 credits per day, 60 requests per minute", "gpt-4o, claude-*", "model:gpt-4o-mini 300s")
 		id := page.find(t, `<code>(fed_[^<]+)</code>`)
