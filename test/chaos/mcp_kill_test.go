@@ -13,7 +13,9 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"turnpike/internal/access"
 	"turnpike/internal/accounts"
+	"turnpike/internal/agents/tools"
 	"turnpike/internal/agents/toolservers"
 	"turnpike/internal/app"
 	"turnpike/internal/audit"
@@ -21,7 +23,6 @@ import (
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/safehttp"
-	"turnpike/internal/visibility"
 	"turnpike/test/chaos/program"
 )
 
@@ -97,15 +98,16 @@ func approveAll(t *testing.T, at program.Place, d *db.DB) int {
 	if err := d.QueryRow(t.Context(), "SELECT id FROM workspaces").Scan(&workspace); err != nil {
 		t.Fatal(err)
 	}
-	filter := visibility.Filter{Tenant: accounts.Tenant{WorkspaceID: workspace, Environment: accounts.Live}}
+	person := tools.Decider{Principal: &access.Principal{Tenant: accounts.Tenant{WorkspaceID: workspace, Environment: accounts.Live}, UserID: "usr_1"}, Actor: audit.Actor{Name: "usr_1"}, Role: accounts.Owner}
 	service := toolservers.New(toolservers.Options{DB: d, Ring: ring, Guard: safehttp.New(safehttp.Policy{}), Now: time.Now})
-	page, err := service.Approvals(t.Context(), d, filter, toolservers.Pending, db.Page{Limit: 10})
+	page, err := service.Approvals(t.Context(), d, person.Principal.Visibility(), toolservers.Pending, db.Page{Limit: 10})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, a := range page.Rows {
 		err := d.Write(t.Context(), func(tx *db.Tx) error {
-			return service.Decide(t.Context(), tx, audit.Actor{Name: "usr_1"}, filter, toolservers.Decision{ApprovalID: a.ID, Approve: true, Hash: a.Hash})
+			_, err := service.Decide(t.Context(), tx, person, toolservers.Decision{ApprovalID: a.ID, Approve: true, Hash: a.Hash})
+			return err
 		})
 		if err != nil {
 			t.Fatal(err)
