@@ -208,11 +208,11 @@ func (in *ImageInput) forwardPartials(ctx context.Context, r *request, t target,
 	})
 	by := &Response{Model: t.offer.ID, Provider: t.provider.Name()}
 	req.Partial = func(index int, image providers.Image) error {
+		sent.Store(true) // before the client has the image, and can leave with it
 		if err := in.Partial(by, index, image); err != nil {
 			return err
 		}
 		r.begun = true
-		sent.Store(true)
 		return nil
 	}
 	return calling, func() {
