@@ -15,7 +15,6 @@ import (
 	"turnpike/internal/gateway"
 	"turnpike/internal/leaks"
 	"turnpike/internal/logsearch"
-	"turnpike/internal/operators"
 	"turnpike/internal/spend"
 )
 
@@ -202,7 +201,7 @@ func byProvider(list []gateway.FailingModel) (out [][]gateway.FailingModel) {
 // providersPage returns the page where the person can connect a provider, or an empty string if an
 // operator has to.
 func (req *request) providersPage() (string, error) {
-	is, err := operators.Is(req.Context(), req.s.DB, req.session.UserID)
+	is, err := req.isOperator()
 	if err != nil || !is {
 		return "", err
 	}

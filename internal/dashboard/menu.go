@@ -29,6 +29,7 @@ var menu = []menuGroup{
 		{Name: "Playground", Path: "playground", Icon: "square-terminal", Key: "y"},
 		{Name: "API keys", Path: "keys", Icon: "key-round", Key: "k", scope: access.KeysRead},
 		{Name: "Projects", Path: "projects", Icon: "folder", Key: "p", scope: access.ProjectsRead},
+		{Name: "Models", Path: "models", Icon: "boxes", Key: "m", scope: access.ModelsRead},
 		{Name: "Routes", Path: "routes", Icon: "route", Key: "o", scope: access.RoutesRead},
 		{Name: "Users", Path: "users", Icon: "circle-user", scope: access.UsersRead},
 		{Name: "Tool servers", Path: "tools", Icon: "plug", scope: access.ToolServersRead},

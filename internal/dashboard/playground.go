@@ -16,7 +16,6 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/gateway"
 	"turnpike/internal/ids"
-	"turnpike/internal/operators"
 	"turnpike/internal/people"
 )
 
@@ -88,7 +87,7 @@ var directives = []directive{
 func playgroundPage(req *request) (*view, error) {
 	config := playgroundConfig{Environment: req.env, Path: req.to("playground"), Log: req.to("requests"), Billing: req.to("billing"),
 		Providers: "/docs/reference/providers", BaseURL: req.s.PublicURL, Model: req.query("model")}
-	is, err := operators.Is(req.Context(), req.s.DB, req.session.UserID)
+	is, err := req.isOperator()
 	if err != nil {
 		return nil, err
 	}

@@ -156,6 +156,8 @@ func Routes() []Route {
 		{Path: "users/{id}/unblock", Scope: access.UsersWrite, action: blockUser(false, "User unblocked."), formPage: userPage},
 		{Path: "users/{id}/delete", Scope: access.UsersWrite, action: deleteUser, formPage: userPage},
 
+		{Path: "models", Scope: access.ModelsRead, page: modelsPage},
+
 		// The playground. Its script calls the API with tokens from here.
 		{Path: "playground", page: playgroundPage},
 		{Path: "playground/token", Scope: access.ChatCompletionsCreate, Data: true, action: sendJSON(mintPlaygroundToken)},

@@ -22,7 +22,7 @@ const serverPath = Home + "server"
 
 // requireOperator hides the pages of operators from everyone else.
 func (req *request) requireOperator() error {
-	is, err := operators.Is(req.Context(), req.s.DB, req.session.UserID)
+	is, err := req.isOperator()
 	if err == nil && !is {
 		return errNoSuchPage
 	}
@@ -30,11 +30,13 @@ func (req *request) requireOperator() error {
 }
 
 // IsOperator reports whether the person manages the server.
-func (s *shell) IsOperator() (bool, error) {
-	if s.req.session == nil {
+func (s *shell) IsOperator() (bool, error) { return s.req.isOperator() }
+
+func (req *request) isOperator() (bool, error) {
+	if req.session == nil {
 		return false, nil
 	}
-	return operators.Is(s.req.Context(), s.req.s.DB, s.req.session.UserID)
+	return operators.Is(req.Context(), req.s.DB, req.session.UserID)
 }
 
 const serverActionsShown = 20

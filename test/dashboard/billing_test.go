@@ -86,7 +86,7 @@ func TestBillingShowsChargesToTheMicrocredit(t *testing.T) {
 		now := s.Clock.Now().UTC()
 		s.Clock.Turn(time.Date(now.Year(), now.Month()+1, 2, 0, 0, 0, 0, time.UTC).Sub(now))
 		b.signIn(t)
-		next := b.get(t, b.in(accounts.Live, "billing")).shows(t, "No charges", `<span class="stat">0</span>`, `">`+month+`</a></td><td class="num">10</td>`).hides(t, last)
+		next := b.get(t, b.in(accounts.Live, "billing")).shows(t, "No charges", `<span class="stat">0</span>`, `">`+month+`</a></td><td data-label="Credits" class="num">10.0000</td>`).hides(t, last)
 		b.get(t, next.link(t, month)).shows(t, "Charged in "+month+": 10<", last, `<span class="stat">0</span>`)
 		for _, odd := range []string{"x", "2026-13", "0001-01", "9999-12", url.QueryEscape(`"><script>`)} {
 			b.get(t, b.in(accounts.Live, "billing?month="+odd)).is(t, 200).hides(t, `"><script>`)

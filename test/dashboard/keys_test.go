@@ -240,7 +240,7 @@ func TestKeyPageShowsItsUse(t *testing.T) {
 		for _, key := range []string{value, value, another} {
 			chat(t, s, key, "")
 		}
-		s.Eventually(t, func() bool { return strings.Contains(b.get(t, page).body, "<strong>2</strong> calls") })
+		s.Eventually(t, func() bool { return strings.Contains(b.get(t, page).body, "<strong>2</strong> requests") })
 		request := b.get(t, page).shows(t, "127.0.0.1", "Simulated spend by day").find(t, `requests/(req_[a-z0-9]+)"`)
 		if s.Do(t, harness.Request{Method: "GET", Path: "/v1/audit/" + request, Key: value}).Want(t, 200, "").Text("key_id") != id {
 			t.Error("a request of another key is on the page")

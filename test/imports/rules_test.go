@@ -19,7 +19,7 @@ var layers = []layer{
 	{"records", list("accounts endusers idempotency conversations access people limits spend catalog events audit files apifiles operators modelroutes")},
 	{"settings", list("config")},
 	{"upper ground", list("nodes visibility openai web docsite")},
-	{"middle ground", list("db safehttp jsonbody keyring addrlimit connlimit")},
+	{"middle ground", list("db safehttp jsonbody keyring addrlimit connlimit logsearch")},
 	{"lower ground", list("ids fault credits fsync audio clientip safeschema watch minisign")},
 	{"public", list("webhook docs")},
 }
