@@ -25,6 +25,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"turnpike/test/chaos/program"
+	"turnpike/test/freeport"
 	"turnpike/test/smoke"
 )
 
@@ -126,7 +127,7 @@ func startPebble(t *testing.T, settings map[string]any) (backend, management str
 	settings["certificate"] = write("cert.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: own.Certificate().Raw}))
 	settings["privateKey"] = write("key.pem", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}))
 	for range 10 { // another program may take a port first
-		backend, management = freeAddress(t), freeAddress(t)
+		backend, management = freeport.Address(t), freeport.Address(t)
 		settings["listenAddress"], settings["managementListenAddress"] = backend, management
 		text, err := json.Marshal(map[string]any{"pebble": settings})
 		if err != nil {
@@ -172,16 +173,6 @@ func awaitListeners(ended chan struct{}, addresses ...string) bool {
 		}
 	}
 	return true
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
 }
 
 // orderPath is where Pebble accepts orders.

@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"turnpike/test/freeport"
 	"turnpike/test/npm"
 )
 
@@ -43,7 +43,7 @@ func newSession(t *testing.T, bin string) *session {
 	t.Helper()
 	s := &session{t: t, dir: t.TempDir(), lines: make(chan string, 100), ports: map[string]string{}, values: map[string]string{}, jobs: map[string]string{}}
 	for _, port := range []string{"8080", "3000", "11434", "8000"} {
-		s.ports[port] = freePort(t)
+		_, s.ports[port], _ = strings.Cut(freeport.Address(t), ":")
 	}
 	cmd := exec.Command("bash", "--noprofile", "--norc")
 	cmd.Dir = s.dir
@@ -133,20 +133,6 @@ func turnpike(t *testing.T) string {
 		t.Fatalf("run make docs-test, or set TURNPIKE_BINARY: %v", err)
 	}
 	return path
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
 }
 
 func (s *session) send(command string) {

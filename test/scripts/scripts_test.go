@@ -4,7 +4,6 @@ package scripts_test
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,6 +14,7 @@ import (
 
 	"turnpike/internal/cli"
 	"turnpike/internal/db/dbtest"
+	"turnpike/test/freeport"
 )
 
 func TestMain(m *testing.M) {
@@ -47,13 +47,9 @@ func run(t *testing.T, postgres bool, engine func(env *testscript.Env) error) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Setup: func(env *testscript.Env) error {
-			ln, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				return err
-			}
-			defer ln.Close()
-			env.Setenv("TURNPIKE_LISTEN", ln.Addr().String())
-			env.Setenv("URL", "http://"+ln.Addr().String())
+			address := freeport.Address(t)
+			env.Setenv("TURNPIKE_LISTEN", address)
+			env.Setenv("URL", "http://"+address)
 			// The race detector would have each command wait for a second at its end.
 			env.Setenv("GORACE", "atexit_sleep_ms=0")
 			env.Values[receiverKey{}] = newReceiver()
