@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -53,8 +54,13 @@ type modelsData struct {
 	Kind      catalog.Kind // of the filter; empty for all
 	Text      string       // of the search
 	Models    []modelRow
-	Total     int
+	Found     int    // that match the search
+	Total     int    // without it
+	Next      string // the page of the following models, or empty
 }
+
+// modelsShown is how many models a page has.
+const modelsShown = 100
 
 // modelsPage lists the models that the person can call, and the providers behind them.
 func modelsPage(req *request) (*view, error) {
@@ -66,11 +72,15 @@ func modelsPage(req *request) (*view, error) {
 	if d.Providers, err = req.providerRows(); err != nil {
 		return nil, err
 	}
+	from, _ := strconv.Atoi(req.query("from")) // 0 if it isn't a number
 	for _, m := range callable.Models {
 		if !slices.Contains(d.Kinds, m.Kind) {
 			d.Kinds = append(d.Kinds, m.Kind)
 		}
 		if d.Kind != "" && m.Kind != d.Kind || !d.matches(m) {
+			continue
+		}
+		if d.Found++; d.Found <= from || d.Found > from+modelsShown {
 			continue
 		}
 		row := modelRow{Model: m, Log: req.logLink("model", m.ID)}
@@ -80,6 +90,11 @@ func modelsPage(req *request) (*view, error) {
 		d.Models = append(d.Models, row)
 	}
 	slices.Sort(d.Kinds)
+	if next := from + modelsShown; d.Found > next {
+		q := req.R.URL.Query()
+		q.Set("from", strconv.Itoa(next))
+		d.Next = req.to("models?" + q.Encode())
+	}
 	return &view{template: "models", title: "Models", data: d}, nil
 }
 

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -131,8 +132,8 @@ func (req *request) searchParams(box *searchBox, text string) []logsearch.Term {
 	for _, f := range box.Fields {
 		add(f.Name, f.Name)
 	}
-	for param, field := range box.old {
-		add(param, field)
+	for _, param := range slices.Sorted(maps.Keys(box.old)) {
+		add(param, box.old[param])
 	}
 	// The time that was changed replaces the other one.
 	last := slices.IndexFunc(terms, func(t logsearch.Term) bool { return t.Field == "last" && t.Value != "" })

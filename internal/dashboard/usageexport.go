@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/csv"
+	"net/http"
 	"slices"
 	"strconv"
 	"time"

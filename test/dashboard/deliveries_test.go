@@ -175,7 +175,7 @@ func TestDeliveriesAreFilteredByQuery(t *testing.T) {
 		b.deliveries(t, query("endpoint:"+second[strings.LastIndexByte(second, '/')+1:]), 2)
 		// Links from before the search box.
 		b.get(t, b.in(accounts.Test, "deliveries?status=failed&type=key.auto_revoked&since=2026-01-02T03:04")).redirectsTo(t,
-			b.in(accounts.Test, "deliveries"+query("status:failed event:key.auto_revoked from:2026-01-02T03:04")))
+			b.in(accounts.Test, "deliveries"+query("status:failed from:2026-01-02T03:04 event:key.auto_revoked")))
 	}, "postgres")
 }
 

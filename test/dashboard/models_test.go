@@ -15,8 +15,10 @@ func TestModelsPageSearchesModelsAndCountsProviders(t *testing.T) {
 		w := s.Workspace(t, "acme")
 		b := member(t, s, w, accounts.Viewer)
 		page := b.in(accounts.Test, "models")
-		b.get(t, page).shows(t, "gpt-4o-mini", "claude-", "playground?model=gpt-4o-mini", "per image")
-		b.get(t, page+"?q=GPT-4o-mini+vision&kind=chat").shows(t, "gpt-4o-mini").hides(t, "claude-", "per image")
+		b.get(t, page+"?q=gpt-4o-mini").shows(t, "gpt-4o-mini", "playground?model=gpt-4o-mini")
+		first := b.get(t, page).shows(t, "claude-", "per ")
+		b.get(t, first.link(t, "More models")).is(t, 200).hides(t, first.find(t, `playground\?model=([^"]+)"`)+`"`)
+		b.get(t, page+"?q=GPT-4o-mini+vision&kind=chat").shows(t, "gpt-4o-mini").hides(t, "claude-")
 		b.get(t, page+"?q=no+such+model").shows(t, "No models match this search.")
 
 		key, _ := s.Key(t, w, accounts.Test)

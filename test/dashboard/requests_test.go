@@ -214,7 +214,7 @@ func TestPickersAndOldLinksBecomeTheSearch(t *testing.T) {
 	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		b := member(t, s, s.Workspace(t, "acme"), accounts.Viewer)
 		for given, want := range map[string]string{
-			"requests?status=failed&start=2026-01-02T03:04&charged=yes":             "status:failed from:2026-01-02T03:04 is:charged",
+			"requests?status=failed&start=2026-01-02T03:04&charged=yes":             "status:failed is:charged from:2026-01-02T03:04",
 			"requests?q=model:a+%3E2s+nonsense&status=404&model=&latency=%3E5s":     "latency:>5s nonsense status:404",
 			"requests?q=model:a&model=my+model&key=":                                `model:"my model"`,
 			"requests?q=last:1h&last=1h&from=2026-01-02T03:04&until=":               "from:2026-01-02T03:04",
