@@ -26,13 +26,14 @@ func TestLimitsOfKeysAndProjects(t *testing.T) {
 		poor := m.withKey(t, access.Key{})
 		key := "/v1/keys/" + m.get(t, "/v1/keys").Text("data.0.id") // newest first
 		m.post(t, "/v1/projects", map[string]any{"id": "shop"})
-		for path, tt := range map[string]struct {
-			level  string
-			header http.Header
+		for _, tt := range []struct {
+			path, level string
+			header      http.Header
 		}{
-			key:                 {"key", nil},
-			"/v1/projects/shop": {"project", http.Header{"Service-Project": {"shop"}}},
+			{key, "key", nil}, // first: requests of the project count for the key as well
+			{"/v1/projects/shop", "project", http.Header{"Service-Project": {"shop"}}},
 		} {
+			path := tt.path
 			chat := func() *harness.Response {
 				r := poor.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: poor.key, Body: oneCreditBody(), Header: tt.header})
 				if r.Status == http.StatusOK {
