@@ -222,9 +222,12 @@ type deliveryChange struct {
 }
 
 // apply changes up to a batch of the endpoint's deliveries. They are locked, so
-// that PostgreSQL re-reads those that an attempt has just changed.
+// that PostgreSQL re-reads those that an attempt has just changed, and selected in a
+// common table expression, because PostgreSQL may run a subquery once per row: it would
+// then lock another batch each time.
 func (c deliveryChange) apply(ctx context.Context, tx *db.Tx, e *Endpoint) (more bool, err error) {
-	n, err := tx.Exec(ctx, "UPDATE deliveries SET "+c.set+" WHERE id IN (SELECT id FROM deliveries WHERE endpoint_id = $1 AND "+c.where+" ORDER BY id LIMIT $2"+tx.Lock("deliveries")+")",
+	n, err := tx.Exec(ctx, "WITH batch AS MATERIALIZED (SELECT id FROM deliveries WHERE endpoint_id = $1 AND "+c.where+" ORDER BY id LIMIT $2"+tx.Lock("deliveries")+
+		") UPDATE deliveries SET "+c.set+" WHERE id IN (SELECT id FROM batch)",
 		append([]any{e.ID, int64(statusBatch)}, c.args...)...)
 	return n == statusBatch, db.Wrap(err, "change deliveries")
 }
