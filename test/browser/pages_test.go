@@ -3,12 +3,8 @@
 package browser_test
 
 import (
-	"net/http"
-	"strings"
 	"testing"
 
-	"turnpike/internal/accounts"
-	"turnpike/internal/dashboard"
 	"turnpike/test/harness"
 	"turnpike/test/sampledata"
 )
@@ -40,11 +36,7 @@ func TestEveryPageFitsTheScreenWithoutLayoutShift(t *testing.T) {
 	b := owner(t, s, w.Workspace)
 	for _, width := range []int64{360, 1280} {
 		b.window(width, 800)
-		for _, rt := range dashboard.Routes() {
-			path, _ := w.Path(t, rt, w.Workspace, accounts.Test)
-			if rt.Method != http.MethodGet || !rt.SignedIn || rt.Download || rt.Data || rt.Operator || strings.HasSuffix(path, "/account/app") {
-				continue
-			}
+		for _, path := range pages(t, w) {
 			b.open(path)
 			m := b.measure()
 			// On a busy machine the browser may paint half a table first. A real layout

@@ -73,7 +73,7 @@ func TestToolServerIsRegisteredAndItsCallsAreApproved(t *testing.T) {
 	})
 	o.get(t, o.in(accounts.Test, "tools")).shows(t, "1 call waits")
 	page = o.get(t, approvals)
-	if shown := html.UnescapeString(page.find(t, `<pre class="words" id="arguments-[^"]+">([^<]+)</pre>`)); shown != `{"to":"\u202emoc"}` {
+	if shown := html.UnescapeString(page.find(t, `<pre class="words" id="arguments-[^>]+>([^<]+)</pre>`)); shown != `{"to":"\u202emoc"}` {
 		t.Errorf("the arguments are shown as %s", shown)
 	}
 	action, hash := page.find(t, `action="([^"]+/approvals/[^"]+)"`), page.find(t, `name="arguments_hash" value="([0-9a-f]{64})"`)
