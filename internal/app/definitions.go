@@ -162,17 +162,20 @@ func parseStored(d *operators.Stored) (parsedDefinition, error) {
 	return parsedDefinition{}, fault.New(fault.InvalidState, "This version does not know the kind %q.", d.Kind)
 }
 
-// documentFault makes the first problem of a document an error of the API.
+// documentFault makes the problems of a document errors of the API.
 func documentFault(err error) error {
 	problems, ok := errors.AsType[config.Problems](err)
 	if !ok {
 		return err
 	}
-	p := problems[0]
-	if p.Setting == "" {
-		return fault.New(fault.InvalidJSON, "The body must be a JSON object.")
+	errs := make([]error, len(problems))
+	for i, p := range problems {
+		if p.Setting == "" {
+			return fault.New(fault.InvalidJSON, "The body must be a JSON object.")
+		}
+		errs[i] = fault.Invalid(p.Setting, "%s %s.", p.Setting, p.Message)
 	}
-	return fault.Invalid(p.Setting, "%s %s.", p.Setting, p.Message)
+	return errors.Join(errs...)
 }
 
 // Definitions manages the providers and routes that are stored in the database. It implements operators.Manager.

@@ -1,7 +1,7 @@
 package dashboard
 
 import (
-	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -75,24 +75,19 @@ func newRulePage(req *request) (*view, error) {
 	return &view{template: "federation_new", title: "New federation rule", data: f}, err
 }
 
-func (req *request) readRule(r *federation.Rule) (err error) {
+// readRule reads the form and returns the errors of all fields that could not be read.
+func (req *request) readRule(r *federation.Rule) error {
 	r.Name, r.Issuer, r.Audience, r.Subject, r.KeyID = req.form("name"), req.form("issuer"), req.form("audience"), req.form("subject"), req.form("key_id")
 	r.Scopes, r.MetadataClaims = words(req.form("scopes")), words(req.form("metadata_claims"))
 	r.UserClaim = req.form("user_claim")
-	if r.UserLimits, err = req.readUserLimits(); err != nil {
-		return err
-	}
+	var invalid [3]error
+	r.UserLimits, invalid[0] = req.readUserLimits()
 	seconds, err := req.formNumber("expires_in")
-	if err != nil {
-		return err
-	}
-	if r.ExpiresIn = 0; seconds != nil {
+	if r.ExpiresIn, invalid[1] = 0, err; seconds != nil {
 		r.ExpiresIn = *seconds
 	}
-	if r.Grants, err = parseGrants(req.form("grants")); err != nil {
-		return err
-	}
-	return cmp.Or(req.readAllowed(&r.Allowed), federation.CheckGranted(r.Grants, req.s.Gateway.CheckAllowed))
+	r.Grants, invalid[2] = parseGrants(req.form("grants"))
+	return errors.Join(append(invalid[:], req.readAllowed(&r.Allowed), federation.CheckGranted(r.Grants, req.s.Gateway.CheckAllowed))...)
 }
 
 // The prefixes of models and providers in the form of a grant. No scope begins with them.
@@ -160,10 +155,14 @@ func parseGrants(text string) ([]federation.Grant, error) {
 
 func createRule(req *request) (*view, error) {
 	r := &federation.Rule{Tenant: req.workspace.In(req.env)}
-	if err := req.readRule(r); err != nil {
-		return nil, err
-	}
-	if err := req.write(func(tx *db.Tx) error { return req.s.Federation.Create(req.Context(), tx, req.caller(), r) }); err != nil {
+	invalid := req.readRule(r)
+	err := req.write(func(tx *db.Tx) error {
+		if invalid != nil {
+			return errors.Join(invalid, req.s.Federation.Check(req.Context(), tx, req.caller(), r))
+		}
+		return req.s.Federation.Create(req.Context(), tx, req.caller(), r)
+	})
+	if err != nil {
 		return nil, err
 	}
 	return req.redirect(req.to("federation/"+r.ID), flash{Notice: "Rule created."})
@@ -200,8 +199,8 @@ func editRule(req *request) (*view, error) {
 			return err
 		}
 		before := ruleFingerprint(r)
-		if err := req.readRule(r); err != nil {
-			return err
+		if invalid := req.readRule(r); invalid != nil {
+			return errors.Join(invalid, req.s.Federation.Check(req.Context(), tx, req.caller(), r))
 		}
 		if err := req.checkEditConflict(before, ruleFingerprint(r)); err != nil {
 			return err

@@ -15,7 +15,8 @@ type formErrors []*fault.Error
 
 // formFields are the names of inputs whose errors have another name in the API.
 var formFields = map[string]string{"temporary_raise": "temporary_raise.budget", "oauth.grant_type": "oauth", "oauth.client_id": "oauth_client_id", "oauth.client_secret": "oauth_client_secret",
-	"oauth.scope": "oauth_scope", "oauth.token_url": "oauth_token_url", "grace_period_seconds": "grace", "api_key": "api_key_secret"}
+	"oauth.scope": "oauth_scope", "oauth.token_url": "oauth_token_url", "grace_period_seconds": "grace", "api_key": "api_key_secret",
+	"user_limits.budget": "budget", "user_limits.window": "window", "user_limits.requests_per_minute": "requests_per_minute"}
 
 // newFormErrors returns the errors of a rejected form, the first one of each field. The
 // error f is err itself or the first in it.
@@ -125,7 +126,7 @@ var fieldNames = map[string]string{
 	"alert_thresholds": "Alert at", "alert_threshold": "The alert", "requests_per_second": "The rate limit", "id": "The ID", "external_id": "The external ID",
 	"oauth": "The grant", "oauth_client_id": "The client ID", "oauth_client_secret": "The client secret", "oauth_scope": "The scope", "oauth_token_url": "The token URL",
 	"temporary_raise.budget": "The raised budget", "temporary_raise.until": "The last day of the raise", "webhook.url": "The URL", "base_url": "The base URL",
-	"alert_email": "The email", "key_id": "The key", "timeout_ms": "The timeout",
+	"alert_email": "The email", "key_id": "The key", "timeout_ms": "The timeout", "api_key_secret": "The key",
 }
 
 // fieldMessages replace messages about fields without a value.

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -74,28 +75,36 @@ func modelRoutesPage(req *request) (*view, error) {
 	return &view{template: "routes", title: "Routes", data: d, live: true}, nil
 }
 
-// readRoute sets what the form has.
+// readRoute reads the form and returns the errors of all its fields.
 func (req *request) readRoute(r *modelroutes.Route) error {
-	r.Name, r.Models, r.Strategy, r.Weights = req.form("name"), strings.Fields(req.form("models")), modelroutes.Strategy(req.form("strategy")), nil
-	for _, word := range strings.FieldsFunc(req.form("weights"), func(c rune) bool { return c == ' ' || c == ',' || c == '\n' || c == '\r' }) {
+	r.Name, r.Models, r.Strategy = req.form("name"), words(req.form("models")), modelroutes.Strategy(req.form("strategy"))
+	var invalid [2]error
+	r.Weights, invalid[0] = parseWeights(req.form("weights"))
+	r.Timeout, invalid[1] = req.readTimeout()
+	return errors.Join(append(invalid[:], req.s.Routes.Check(r), req.s.Gateway.CheckRouteModels(req.principal, r.Models))...)
+}
+
+func parseWeights(text string) (list []int, err error) {
+	for _, word := range words(text) {
 		n, err := strconv.Atoi(word)
 		if err != nil {
-			return fault.Invalid("weights", "Enter whole numbers from 1 to 1000, one for each model.")
+			return nil, fault.Invalid("weights", "Enter whole numbers from 1 to 1000, one for each model.")
 		}
-		r.Weights = append(r.Weights, n)
+		list = append(list, n)
 	}
+	return list, nil
+}
+
+func (req *request) readTimeout() (time.Duration, error) {
+	const most = int64(time.Hour / time.Millisecond)
 	ms, err := req.formNumber("timeout_ms")
-	if err != nil {
-		return err
+	if err != nil || ms != nil && (*ms < 1 || *ms > most) {
+		return 0, fault.Invalid("timeout_ms", "Enter a whole number from 100 to %d, or nothing.", most)
 	}
-	if r.Timeout = 0; ms != nil {
-		const most = int64(time.Hour / time.Millisecond)
-		if *ms < 1 || *ms > most {
-			return fault.Invalid("timeout_ms", "Enter a number from 100 to %d, or nothing.", most)
-		}
-		r.Timeout = time.Duration(*ms) * time.Millisecond
+	if ms == nil {
+		return 0, nil
 	}
-	return req.s.Gateway.CheckRouteModels(req.principal, r.Models)
+	return time.Duration(*ms) * time.Millisecond, nil
 }
 
 func createModelRoute(req *request) (*view, error) {

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net/url"
 	"slices"
@@ -122,13 +123,15 @@ func otherFields(d *operators.Definition) map[string]any {
 	return more
 }
 
-// readProvider returns the fields of the form. An empty one is null, which removes it.
-func (req *request) readProvider() (map[string]any, error) {
-	fields := map[string]any{}
+// readProvider returns the fields of the form. An empty one is null, which removes it. A field that can't be
+// read gets a value that is rejected, so that the others are checked, too.
+func (req *request) readProvider() (fields map[string]any, invalid error) {
+	fields = map[string]any{}
 	if text := req.form("more"); text != "" {
 		var more map[string]jsontext.Value // which keeps prices as written
 		if err := json.Unmarshal([]byte(text), &more); err != nil {
-			return nil, fault.Invalid("more", "The other fields must be a JSON object, as in {\"models\": [{\"id\": \"my-model\", \"price\": {\"input\": 0.15, \"output\": 0.6}}]}.").Because(err)
+			invalid = fault.Invalid("more", "The other fields must be a JSON object, as in {\"models\": [{\"id\": \"my-model\", \"price\": {\"input\": 0.15, \"output\": 0.6}}]}.").Because(err)
+			fields["models"] = []string{}
 		}
 		for name, value := range more {
 			fields[name] = value
@@ -144,9 +147,9 @@ func (req *request) readProvider() (map[string]any, error) {
 		case name == "weight":
 			n, err := strconv.Atoi(value)
 			if err != nil {
-				return nil, fault.Invalid(name, "Enter a whole number from 1 to 1000.")
+				invalid = errors.Join(invalid, fault.Invalid(name, "Enter a whole number from 1 to 1000."))
 			}
-			fields[name] = n
+			fields[name] = n // 0 if it isn't a number
 		default:
 			fields[name] = value
 		}
@@ -156,21 +159,46 @@ func (req *request) readProvider() (map[string]any, error) {
 	} else if req.form("remove_secret") != "" {
 		fields["api_key"] = nil
 	}
-	return fields, nil
+	return fields, invalid
+}
+
+// underField returns the errors of a form in which the errors of fields without an input belong to one of
+// the inputs.
+func underField(err error, field string, inputs ...string) error {
+	var errs []error
+	var others []string
+	for _, f := range fault.All(err) {
+		if f.Param == "" || f.Param == field || slices.Contains(inputs, f.Param) {
+			errs = append(errs, f)
+		} else {
+			others = append(others, f.Message)
+		}
+	}
+	if others != nil {
+		errs = append(errs, fault.Invalid(field, "%s", strings.Join(others, " ")))
+	}
+	if errs == nil {
+		return err
+	}
+	return errors.Join(errs...)
+}
+
+func providerErrors(invalid, err error) error {
+	if len(fault.All(err)) == 0 {
+		return err
+	}
+	return underField(errors.Join(invalid, err), "more", slices.Concat(formProviderFields, []string{"api_key"})...)
 }
 
 func createProvider(req *request) (*view, error) {
-	fields, err := req.readProvider()
-	if err != nil {
-		return nil, err
-	}
+	fields, invalid := req.readProvider()
 	document, err := json.Marshal(fields)
 	if err != nil {
 		return nil, err
 	}
 	d, err := req.s.Definitions.Create(req.Context(), req.actor(), operators.Provider, document)
 	if err != nil {
-		return nil, err
+		return nil, providerErrors(invalid, err)
 	}
 	return req.redirect(providerPath(d.Name), flash{Notice: "Provider added. All nodes use it within a second."})
 }
@@ -180,10 +208,7 @@ func editProvider(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	fields, err := req.readProvider()
-	if err != nil {
-		return nil, err
-	}
+	fields, invalid := req.readProvider()
 	fields["name"] = d.Name
 	for name := range otherFields(d) { // those that were deleted from the JSON
 		if _, kept := fields[name]; !kept {
@@ -195,7 +220,7 @@ func editProvider(req *request) (*view, error) {
 		return nil, err
 	}
 	if _, err := req.s.Definitions.Update(req.Context(), req.actor(), operators.Ref{Kind: operators.Provider, Name: d.Name}, document); err != nil {
-		return nil, err
+		return nil, providerErrors(invalid, err)
 	}
 	return req.redirect(providerPath(d.Name), flash{Notice: "Provider saved. All nodes use it within a second."})
 }
@@ -273,7 +298,7 @@ func createRoute(req *request) (*view, error) {
 		return nil, err
 	}
 	if _, err := req.s.Definitions.Create(req.Context(), req.actor(), operators.Route, document); err != nil {
-		return nil, err
+		return nil, underField(err, "models", "name")
 	}
 	return req.redirect(serverPath+"#routes", flash{Notice: "Route added."})
 }

@@ -1,6 +1,8 @@
 package dashboard
 
 import (
+	"errors"
+
 	"turnpike/internal/accounts"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
@@ -95,21 +97,17 @@ func userPage(req *request) (*view, error) {
 
 // readUserLimits reads limits. Empty fields are not set.
 func (req *request) readUserLimits() (l accounts.UserLimits, err error) {
-	if l.Budget, err = req.formCredits("budget"); err != nil {
-		return l, err
-	}
+	var invalid [2]error
+	l.Budget, invalid[0] = req.formCredits("budget")
 	l.Window = accounts.Window(req.form("window"))
-	l.RequestsPerMinute, err = req.formNumber("requests_per_minute")
-	return l, err
+	l.RequestsPerMinute, invalid[1] = req.formNumber("requests_per_minute")
+	return l, errors.Join(invalid[:]...)
 }
 
 func updateUserSettings(req *request) (*view, error) {
-	limits, err := req.readUserLimits()
-	if err != nil {
-		return nil, err
-	}
+	limits, invalid := req.readUserLimits()
 	thresholds, err := req.formThresholds()
-	if err != nil {
+	if err := errors.Join(invalid, err); err != nil {
 		return nil, err
 	}
 	return req.save(req.to("users"), "Settings saved.", func(tx *db.Tx) error {

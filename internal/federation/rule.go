@@ -6,6 +6,7 @@ package federation
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -78,7 +79,7 @@ var scanRule = db.Scanner(func(r *Rule) []any {
 
 // Create stores a new rule.
 func (s *Service) Create(ctx context.Context, tx *db.Tx, by access.Caller, r *Rule) error {
-	if err := s.check(ctx, tx, by, r); err != nil {
+	if err := s.Check(ctx, tx, by, r); err != nil {
 		return err
 	}
 	// The lock makes the count exact.
@@ -105,7 +106,7 @@ func (s *Service) Create(ctx context.Context, tx *db.Tx, by access.Caller, r *Ru
 
 // Update stores a changed rule. Tokens that it has issued stay valid until they expire.
 func (s *Service) Update(ctx context.Context, tx *db.Tx, by access.Caller, r *Rule) error {
-	if err := s.check(ctx, tx, by, r); err != nil {
+	if err := s.Check(ctx, tx, by, r); err != nil {
 		return err
 	}
 	if _, err := tx.Exec(ctx, `UPDATE federation_rules SET project = $2, name = $3, issuer = $4, audience = $5, subject = $6, key_id = $7, scopes = $8, grants = $9, expires_in = $10,
@@ -154,29 +155,31 @@ func (s *Service) List(ctx context.Context, q db.Querier, vis visibility.Filter,
 	return db.Find(ctx, q, search, page, db.Record[*Rule]{Scan: scanRule, ID: func(r *Rule) string { return r.ID }})
 }
 
-// check validates a rule and its parent key. A rule that no token can satisfy is rejected.
-func (s *Service) check(ctx context.Context, tx *db.Tx, by access.Caller, r *Rule) error {
-	if err := cmp.Or(accounts.CheckName("name", r.Name), s.checkIssuer(r), checkText("audience", r.Audience), checkSubject(r.Subject)); err != nil {
-		return err
-	}
+// Check validates a rule and its parent key, and returns the errors of all fields. A rule that no token can
+// satisfy is rejected.
+func (s *Service) Check(ctx context.Context, tx *db.Tx, by access.Caller, r *Rule) error {
 	r.ExpiresIn = cmp.Or(r.ExpiresIn, int64(access.MaxTokenLifetime/time.Second))
-	if err := checkLifetime("expires_in", r.ExpiresIn); err != nil {
-		return err
-	}
+	errs := []error{accounts.CheckName("name", r.Name), s.checkIssuer(r), checkText("audience", r.Audience), checkSubject(r.Subject), checkLifetime("expires_in", r.ExpiresIn)}
 	parent, err := s.parent(ctx, tx, by, r)
-	if err != nil {
+	if _, invalid := fault.As(err); err != nil && !invalid {
 		return err
 	}
-	r.Project = parent.Project
-	if len(r.Scopes) == 0 && !slices.ContainsFunc(r.Grants, func(g Grant) bool { return len(g.Scopes) > 0 }) {
-		return fault.Missing("scopes", "scopes must name what the tokens may do, unless a grant does.")
+	errs = append(errs, err)
+	if err == nil {
+		r.Project = parent.Project
+		errs = append(errs, r.checkScopes(parent), r.checkGrants(parent), r.checkAllowed(parent))
 	}
-	if len(r.Scopes) > 0 {
-		if r.Scopes, err = access.CheckTokenScopes(parent, "scopes", r.Scopes); err != nil {
-			return err
-		}
+	return errors.Join(append(errs, r.checkUser(), r.checkMetadata())...)
+}
+
+func (r *Rule) checkScopes(parent *access.Principal) (err error) {
+	switch {
+	case len(r.Scopes) > 0:
+		r.Scopes, err = access.CheckTokenScopes(parent, "scopes", r.Scopes)
+	case !slices.ContainsFunc(r.Grants, func(g Grant) bool { return len(g.Scopes) > 0 }):
+		err = fault.Missing("scopes", "scopes must name what the tokens may do, unless a grant does.")
 	}
-	return cmp.Or(r.checkGrants(parent), r.checkAllowed(parent), r.checkUser(), r.checkMetadata())
+	return err
 }
 
 // checkAllowed checks the lists of the rule and its grants, which may all apply to a token.

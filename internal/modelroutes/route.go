@@ -111,7 +111,7 @@ const SignalRoutes = "model_routes"
 
 // Create stores a new route.
 func (s *Service) Create(ctx context.Context, tx *db.Tx, by audit.Actor, r *Route) error {
-	if err := s.check(r); err != nil {
+	if err := s.Check(r); err != nil {
 		return err
 	}
 	if err := accounts.LockWorkspace(ctx, tx, r.WorkspaceID); err != nil { // makes the count exact
@@ -149,7 +149,7 @@ func (r *Route) stored(err error) error {
 
 // Update stores a change to a route that GetLocked returned.
 func (s *Service) Update(ctx context.Context, tx *db.Tx, by audit.Actor, r *Route) error {
-	if err := s.check(r); err != nil {
+	if err := s.Check(r); err != nil {
 		return err
 	}
 	row := r.row()
@@ -212,31 +212,52 @@ func (s *Service) List(ctx context.Context, q db.Querier, vis visibility.Filter)
 
 var validName = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
 
-func (s *Service) check(r *Route) error {
+// Check returns the errors of all fields.
+func (s *Service) Check(r *Route) error {
 	if r.Strategy == "" {
 		r.Strategy = InOrder
 	}
+	errs := []error{s.checkName(r.Name), r.checkModels()}
+	if !slices.Contains(Strategies, r.Strategy) {
+		errs = append(errs, fault.Invalid("strategy", "strategy must be order, weight, latency or price."))
+	}
+	errs = append(errs, r.checkWeights())
+	if r.Timeout != 0 && (r.Timeout < minTimeout || r.Timeout > maxTimeout) {
+		errs = append(errs, fault.Invalid("timeout_ms", "timeout_ms must be from %d to %d.", minTimeout.Milliseconds(), maxTimeout.Milliseconds()))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Service) checkName(name string) error {
 	switch {
-	case r.Name == "":
+	case name == "":
 		return fault.Missing("name", "name is required. Clients use the route as route/NAME.")
-	case !validName.MatchString(r.Name):
+	case !validName.MatchString(name):
 		return fault.Invalid("name", "name must have 1 to 64 of a-z, 0-9 and -.")
-	case s.IsTaken(r.Name):
-		return fault.Param(fault.InvalidState, "name", "The operator has a route named %q, which would be used instead. Choose another name.", r.Name)
-	case len(r.Models) == 0:
-		return fault.Missing("models", "models is required: the models to try.")
-	case len(r.Models) > maxModels:
-		return fault.Invalid("models", "models must have at most %d entries.", maxModels)
-	case !slices.Contains(Strategies, r.Strategy):
-		return fault.Invalid("strategy", "strategy must be order, weight, latency or price.")
+	case s.IsTaken(name):
+		return fault.Param(fault.InvalidState, "name", "The operator has a route named %q, which would be used instead. Choose another name.", name)
+	}
+	return nil
+}
+
+func (r *Route) checkWeights() error {
+	switch {
 	case r.Weights != nil && r.Strategy == InOrder:
 		return fault.Invalid("weights", "weights have no effect on the strategy order. Set strategy to weight, latency or price.")
 	case r.Weights != nil && len(r.Weights) != len(r.Models):
 		return fault.Invalid("weights", "weights has %d entries for %d models. Send one for each.", len(r.Weights), len(r.Models))
 	case slices.ContainsFunc(r.Weights, func(w int) bool { return w < 1 || w > maxWeight }):
 		return fault.Invalid("weights", "weights must be from 1 to %d.", maxWeight)
-	case r.Timeout != 0 && (r.Timeout < minTimeout || r.Timeout > maxTimeout):
-		return fault.Invalid("timeout_ms", "timeout_ms must be from %d to %d.", minTimeout.Milliseconds(), maxTimeout.Milliseconds())
+	}
+	return nil
+}
+
+func (r *Route) checkModels() error {
+	switch {
+	case len(r.Models) == 0:
+		return fault.Missing("models", "models is required: the models to try.")
+	case len(r.Models) > maxModels:
+		return fault.Invalid("models", "models must have at most %d entries.", maxModels)
 	}
 	for i, model := range r.Models {
 		if model == "auto" || strings.HasPrefix(model, "auto:") || strings.HasPrefix(model, Prefix) {

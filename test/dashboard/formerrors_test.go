@@ -89,3 +89,48 @@ func TestErrorOfNoFieldIsAboveTheForm(t *testing.T) {
 		page.hides(t, "field-error")
 	})
 }
+
+func TestRouteRuleAndProviderFormsShowAllErrors(t *testing.T) {
+	t.Parallel()
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		b := member(t, s, w, accounts.Owner)
+		s.GrantOperator(t, b.person.ID)
+
+		routes := b.in(accounts.Test, "routes")
+		b.post(t, routes, url.Values{"name": {"My route"}, "strategy": {"luck"}, "weights": {"two"}, "timeout_ms": {"soon"}}).fieldErrors(t,
+			[2]string{"name", "The name must have 1 to 64 of a-z, 0-9 and -."},
+			[2]string{"models", "Enter at least one model."},
+			[2]string{"strategy", "The strategy must be order, weight, latency or price."},
+			[2]string{"weights", "Enter whole numbers from 1 to 1000, one for each model."},
+			[2]string{"timeout_ms", "Enter a whole number from 100 to 3600000, or nothing."},
+		).find(t, `value="My route"(?s:.*)value="soon"`)
+
+		_, key := s.Key(t, w, accounts.Test)
+		rule := url.Values{"name": {""}, "issuer": {"ftp://x"}, "audience": {""}, "subject": {"*"}, "key_id": {key}, "scopes": {"models:read"}, "allowed_models": {"nonsense-*"},
+			"grants": {"no arrow"}, "user_claim": {"sub"}, "budget": {"lots"}, "requests_per_minute": {"-1"}, "expires_in": {"1.5"}}
+		shown := b.post(t, b.in(accounts.Test, "federation/new"), rule).is(t, http.StatusBadRequest).hides(t, `class="problem"`)
+		for _, field := range []string{"name", "issuer", "audience", "subject", "allowed_models", "grants", "budget", "requests_per_minute", "expires_in"} {
+			shown.find(t, `aria-describedby="error-`+field+`"`)
+			shown.find(t, `<small class="field-error" id="error-`+field+`">`)
+		}
+		// A key that doesn't exist doesn't hide the other errors.
+		rule.Set("key_id", "key_00000000000000000000000000")
+		rule.Set("expires_in", "4000")
+		b.post(t, b.in(accounts.Test, "federation/new"), rule).find(t, `id="error-subject"(?s:.*)id="error-key_id"(?s:.*)id="error-expires_in"`)
+
+		const provider = "/dashboard/server/providers/new"
+		b.post(t, provider, url.Values{"name": {"My provider"}, "type": {"openai"}, "base_url": {"nowhere"}, "weight": {"some"}, "catalog": {"?"}, "more": {"{"}}).fieldErrors(t,
+			[2]string{"name", "The name is missing or not a name; expected 1 to 32 of a-z, 0-9 and -."},
+			[2]string{"base_url", "The base URL is not an absolute http:// or https:// address; expected such as https://api.example.com/v1."},
+			[2]string{"catalog", "The catalog is not a provider of the table of models; expected such as openai or mistral."},
+			[2]string{"weight", "Enter a whole number from 1 to 1000."},
+			[2]string{"more", "The other fields must be a JSON object, as in {&#34;models&#34;: [{&#34;id&#34;: &#34;my-model&#34;, &#34;price&#34;: {&#34;input&#34;: 0.15, &#34;output&#34;: 0.6}}]}."},
+		).find(t, `value="some"`)
+		b.post(t, provider, url.Values{"name": {"mine"}, "type": {"openai"}, "base_url": {"https://api.example.com/v1"}, "api_key_secret": {"not a key"}, "weight": {"1"}, "more": {`{"models": [{"id": ""}, {"id": "auto"}]}`}}).is(t, http.StatusBadRequest).
+			find(t, `id="error-api_key_secret">The key has a space(?s:.*)id="error-more">models\[0\].id is missing.* models\[1\].id is a name of the router`)
+		b.post(t, "/dashboard/server/routes", url.Values{"name": {"?"}, "models": {"auto"}}).is(t, http.StatusBadRequest).
+			find(t, `id="error-name"(?s:.*)id="error-models"`)
+		b.get(t, "/dashboard/server").shows(t, "No providers yet", "No routes yet")
+	})
+}
