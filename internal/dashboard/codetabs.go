@@ -105,3 +105,51 @@ func (req *request) keyTabs(k *access.Key, secret string) []codeTab {
 	}
 	return append(tabs, codeTab{"env", "TURNPIKE_BASE_URL=" + req.s.PublicURL + "\nTURNPIKE_API_KEY=" + secret + "\n# OpenAI's SDKs read these:\nOPENAI_BASE_URL=" + req.s.PublicURL + "/v1\nOPENAI_API_KEY=" + secret})
 }
+
+// verifyTabs are the verification of a webhook's signature, and for curl a signed event that a receiver accepts.
+func verifyTabs() []codeTab {
+	return []codeTab{
+		{"curl", `# Sends a signed event to your receiver. Set WEBHOOK_SECRET to the endpoint's secret.
+URL=http://localhost:3000/hooks
+body='{"id":"evt_example","object":"event","type":"test","data":{}}'
+timestamp=$(date +%s)
+signature=$(printf '%s.%s' "$timestamp" "$body" | openssl dgst -sha256 -hmac "$WEBHOOK_SECRET" | sed 's/.* //')
+curl -i "$URL" -H "Content-Type: application/json" --data-binary "$body" \
+  -H "Service-Event-Id: dlv_example" \
+  -H "Service-Timestamp: $timestamp" \
+  -H "Service-Signature: $signature"`},
+		{"python", `import hashlib, hmac, time
+
+def verify(body: bytes, headers, secret: str) -> int:
+    timestamp = headers.get("Service-Timestamp", "")
+    if not (timestamp.isascii() and timestamp.isdigit()) or abs(time.time() - int(timestamp)) > 300:
+        return 400
+    expected = hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+    signature = headers.get("Service-Signature", "")
+    return 200 if hmac.compare_digest(signature.encode(), expected.encode()) else 401`},
+		{"typescript", `import { createHmac, timingSafeEqual } from "node:crypto";
+
+function verify(body: Buffer, headers: Record<string, string>, secret: string): 200 | 400 | 401 {
+  const timestamp = headers["service-timestamp"] ?? "";
+  if (!/^\d+$/.test(timestamp) || Math.abs(Date.now() / 1000 - Number(timestamp)) > 300) return 400;
+  const expected = Buffer.from(createHmac("sha256", secret).update(` + "`${timestamp}.`" + `).update(body).digest("hex"));
+  const signature = Buffer.from(headers["service-signature"] ?? "");
+  return signature.length === expected.length && timingSafeEqual(signature, expected) ? 200 : 401;
+}`},
+		{"go", `// Package webhook is a single file of Turnpike without dependencies: webhook/webhook.go
+body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 2<<20))
+if err != nil {
+	http.Error(w, "cannot read the body", http.StatusBadRequest)
+	return
+}
+switch err := webhook.Verify(body, r.Header, secret); {
+case errors.Is(err, webhook.ErrStale), errors.Is(err, webhook.ErrBadTimestamp):
+	http.Error(w, err.Error(), http.StatusBadRequest)
+	return
+case err != nil:
+	http.Error(w, err.Error(), http.StatusUnauthorized)
+	return
+}
+event, err := webhook.Parse(body)`},
+	}
+}
