@@ -122,7 +122,7 @@ func (s *Service) Draft(ctx context.Context, from Caller, in Request) (*Draft, e
 	}
 	now := s.Now()
 	r := &Run{ID: ids.New(ids.Run), Tenant: p.Tenant, Project: from.Project, KeyID: p.KeyID, Reader: p.Reader(),
-		RequestID: from.RequestID, Status: Queued, Model: in.Model, Metadata: in.Metadata, DueAt: &now, CreatedAt: now, Messages: int64(len(messages))}
+		RequestID: from.RequestID, Status: Queued, Model: in.Model, Metadata: in.Metadata, DueAt: &now, CreatedAt: now, Messages: int64(len(messages)), Preview: previewOf(messages)}
 	if r.Metadata == nil {
 		r.Metadata = map[string]string{}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 )
 
@@ -43,6 +44,16 @@ func (s *Service) Input(ctx context.Context, q db.Querier, runID string, limit i
 		out = append(out, m)
 	}
 	return out, nil
+}
+
+// previewOf returns the beginning of the first message from a user.
+func previewOf(messages []json.RawMessage) string {
+	for _, text := range messages {
+		if m, err := readInputMessage(string(text)); err == nil && m.Role == "user" {
+			return accounts.Preview(m.Text)
+		}
+	}
+	return ""
 }
 
 // readInputMessage parses a message whose content is a string or an array of parts.

@@ -31,6 +31,7 @@ type Run struct {
 	Status    Status
 	Model     string
 	Config    config
+	Preview   string // the beginning of the input; empty in runs of older versions
 	Specs     []tools.Spec
 	Secrets   string // encrypted
 	Tools     []tools.Tool
@@ -86,13 +87,13 @@ type config struct {
 
 const runColumns = `id, workspace_id, environment, project, key_id, reader, request_id, lane, status, model, orders, specs, secrets, tools, metadata,
 	max_steps, steps_used, revisions, budget, input_tokens, output_tokens, credits, answer, result, error, turn, tries, due_at, worked_us, messages, logged,
-	created_at, started_at, completed_at, cut_step, tool_calls`
+	created_at, started_at, completed_at, cut_step, tool_calls, preview`
 
 func insertRun(ctx context.Context, tx *db.Tx, r *Run) error {
 	_, err := tx.Exec(ctx, db.Insert("agent_runs", runColumns),
 		r.ID, r.WorkspaceID, r.Environment, db.OrNull(r.Project), r.KeyID, r.Reader, r.RequestID, r.Lane, r.Status, r.Model, db.JSON(r.Config), db.JSON(r.Specs),
 		db.OrNull(r.Secrets), nil, db.JSON(r.Metadata), r.MaxSteps, 0, 0, (*int64)(r.Budget), 0, 0, 0, nil, nil, nil, 0, 0, db.Micros(r.DueAt), 0,
-		r.Messages, r.Logged, r.CreatedAt.UnixMicro(), nil, nil, 0, 0)
+		r.Messages, r.Logged, r.CreatedAt.UnixMicro(), nil, nil, 0, 0, db.OrNull(r.Preview))
 	return db.Wrap(err, "store run")
 }
 
@@ -120,7 +121,7 @@ func scanRun(row db.Row) (*Run, error) {
 	var toolList json.RawMessage
 	err := db.Scan(row, &r.ID, &r.WorkspaceID, &r.Environment, &r.Project, &r.KeyID, &r.Reader, &r.RequestID, &r.Lane, &r.Status, &r.Model, &r.Config, &r.Specs, &r.Secrets,
 		&toolList, &r.Metadata, &r.MaxSteps, &r.StepsUsed, &r.Revisions, &r.Budget, &r.InputTokens, &r.OutputTokens, &r.Credits, &r.Answer, &r.Result, &r.Error,
-		&r.Turn, &r.Tries, &r.DueAt, &r.Worked, &r.Messages, &r.Logged, &r.CreatedAt, &r.StartedAt, &r.CompletedAt, &r.CutStep, &r.ToolCalls)
+		&r.Turn, &r.Tries, &r.DueAt, &r.Worked, &r.Messages, &r.Logged, &r.CreatedAt, &r.StartedAt, &r.CompletedAt, &r.CutStep, &r.ToolCalls, &r.Preview)
 	if err == nil && toolList != nil {
 		r.Resolved, err = true, json.Unmarshal(toolList, &r.Tools)
 	}

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net/http"
@@ -61,6 +62,12 @@ func (tab batchTab) routes() []Route {
 
 type batchRow struct {
 	*batches.Batch
+	KeyName string
+}
+
+func (req *request) batchRows(list ...*batches.Batch) ([]batchRow, error) {
+	names, err := req.keyNames(web.Map(list, func(b *batches.Batch) string { return b.KeyID }))
+	return web.Map(list, func(b *batches.Batch) batchRow { return batchRow{b, cmp.Or(names[b.KeyID], b.KeyID)} }), err
 }
 
 // Progress returns how many percent of the requests have ended.
@@ -76,10 +83,7 @@ func (r batchRow) DidNotRun() int64 { return r.Cancelled + r.Expired }
 
 // Took returns how long the batch took, or 0 until it ends.
 func (r batchRow) Took() time.Duration {
-	if r.EndedAt == nil {
-		return 0
-	}
-	return r.EndedAt.Sub(r.CreatedAt)
+	return between(&r.CreatedAt, r.EndedAt)
 }
 
 // Cancels reports whether the batch can be canceled.
@@ -118,8 +122,8 @@ func (tab batchTab) listPage(req *request) (*view, error) {
 	}
 	d := batchesData{Search: box, Tab: tab, Tabs: tabLinks(), Next: req.pager(page, found.More, func() string { return found.Cursor })}
 	d.Looked = scanLimit(found, d.Next)
-	for _, b := range found.Rows {
-		d.Batches = append(d.Batches, batchRow{b})
+	if d.Batches, err = req.batchRows(found.Rows...); err != nil {
+		return nil, err
 	}
 	return &view{template: "batches", title: tab.Name, data: d, live: found.Looked == 0}, nil
 }
@@ -141,7 +145,11 @@ func (tab batchTab) batchPage(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := batchData{Tab: tab, Batch: batchRow{b}}
+	rows, err := req.batchRows(b)
+	if err != nil {
+		return nil, err
+	}
+	d := batchData{Tab: tab, Batch: rows[0]}
 	for _, f := range tab.files {
 		found, err := f.find(req, b)
 		switch {

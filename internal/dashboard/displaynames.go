@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"slices"
 
 	"turnpike/internal/audit"
@@ -13,6 +14,12 @@ func unique(list []string) []string { return slices.Compact(slices.Sorted(slices
 // keyNames returns the names of keys of the environment. IDs may repeat.
 func (req *request) keyNames(list []string) (map[string]string, error) {
 	return req.s.Keys.Names(req.Context(), req.s.DB, req.workspace.In(req.env), unique(list))
+}
+
+// keyName returns the name of a key, or its ID if it has none.
+func (req *request) keyName(id string) (string, error) {
+	names, err := req.keyNames([]string{id})
+	return cmp.Or(names[id], id), err
 }
 
 // peopleNames returns the names of the people among some actors. IDs may repeat, and
@@ -28,7 +35,7 @@ func actorName(actor string, people, keys map[string]string) string {
 	case people[actor] != "":
 		return people[actor]
 	case keys[actor] != "":
-		return "key " + keys[actor]
+		return "API key " + keys[actor]
 	case actor == audit.Operator.Name:
 		return "the operator"
 	case actor == "anonymous":

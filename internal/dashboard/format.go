@@ -221,6 +221,14 @@ func showDuration(d time.Duration) string {
 	return roughly(d)
 }
 
+// between returns the time from one moment to the other, or 0 if either is missing.
+func between(from, to *time.Time) time.Duration {
+	if from == nil || to == nil {
+		return 0
+	}
+	return to.Sub(*from)
+}
+
 // showJSON indents JSON and removes escapes that strings don't need. Other text stays as
 // it is.
 func showJSON[T ~[]byte | ~string](text T) string {

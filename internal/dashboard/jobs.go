@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"net/url"
 	"slices"
 	"strconv"
@@ -8,11 +9,13 @@ import (
 	"time"
 
 	"turnpike/internal/access"
+	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/logsearch"
 	"turnpike/internal/media"
+	"turnpike/internal/web"
 )
 
 // jobTab is a kind of job with its paths and names.
@@ -62,27 +65,50 @@ func jobsStart(req *request) (*view, error) {
 
 type jobRow struct {
 	*media.Job
-	Asked media.RequestSummary
-	Took  time.Duration // 0 until it ends
+	Asked   media.RequestSummary
+	KeyName string
+	Thumbs  []shownFile // the first images, in a list
 }
 
-func newJobRow(j *media.Job) (jobRow, error) {
-	asked, err := j.Summary()
-	row := jobRow{Job: j, Asked: asked}
-	if j.CompletedAt != nil {
-		row.Took = j.CompletedAt.Sub(j.CreatedAt)
+func (req *request) jobRows(list ...*media.Job) ([]jobRow, error) {
+	names, err := req.keyNames(web.Map(list, func(j *media.Job) string { return j.KeyID }))
+	if err != nil {
+		return nil, err
 	}
-	return row, err
+	rows := make([]jobRow, len(list))
+	for i, j := range list {
+		asked, err := j.Summary()
+		if err != nil {
+			return nil, err
+		}
+		rows[i] = jobRow{Job: j, Asked: asked, KeyName: cmp.Or(names[j.KeyID], j.KeyID)}
+	}
+	return rows, nil
 }
+
+// addThumbs adds the first images of batches.
+func (req *request) addThumbs(rows []jobRow) error {
+	first, err := req.s.Media.FirstImages(req.Context(), req.s.DB, web.Map(rows, func(r jobRow) *media.Job { return r.Job }), thumbsShown)
+	for i, r := range rows {
+		rows[i].Thumbs = req.shownFiles(r.Job, first[r.ID])
+	}
+	return err
+}
+
+// thumbsShown is how many images a list shows of a batch.
+const thumbsShown = 3
+
+// Took returns how long the job took, or 0 until it ends.
+func (r jobRow) Took() time.Duration { return between(&r.CreatedAt, r.CompletedAt) }
+
+// First returns the beginning of the prompt or text, or an empty string.
+func (r jobRow) First() string { return cmp.Or(r.Preview, accounts.Preview(r.Asked.Prompt)) }
 
 // Done returns how many parts have ended.
 func (r jobRow) Done() int64 { return r.Completed + r.Failed }
 
 // Audio returns how long a file to transcribe plays.
 func (r jobRow) Audio() time.Duration { return time.Duration(r.Asked.Milliseconds) * time.Millisecond }
-
-// Short returns the beginning of the prompt.
-func (r jobRow) Short() clipped { return clip(r.Asked.Prompt, 80) }
 
 type jobsData struct {
 	Search *searchBox
@@ -113,13 +139,15 @@ func (tab jobTab) listPage(req *request) (*view, error) {
 		}
 		box.draw(t, counts, "jobs")
 	}
-	d := jobsData{Search: box, Tab: tab, Tabs: tabLinks(), Jobs: make([]jobRow, len(found.Rows)), Next: req.pager(page, found.More, func() string { return found.Cursor })}
-	d.Looked = scanLimit(found, d.Next)
-	for i, j := range found.Rows {
-		if d.Jobs[i], err = newJobRow(j); err != nil {
-			return nil, err
-		}
+	rows, err := req.jobRows(found.Rows...)
+	if err == nil && tab.Kind == media.Images {
+		err = req.addThumbs(rows)
 	}
+	if err != nil {
+		return nil, err
+	}
+	d := jobsData{Search: box, Tab: tab, Tabs: tabLinks(), Jobs: rows, Next: req.pager(page, found.More, func() string { return found.Cursor })}
+	d.Looked = scanLimit(found, d.Next)
 	return &view{template: "jobs", title: tab.Name, data: d, live: found.Looked == 0}, nil
 }
 
@@ -176,10 +204,11 @@ func (tab jobTab) jobPage(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := jobData{Tab: tab, Embeds: !req.s.Files.Redirects()}
-	if d.Job, err = newJobRow(j); err != nil {
+	rows, err := req.jobRows(j)
+	if err != nil {
 		return nil, err
 	}
+	d := jobData{Tab: tab, Job: rows[0], Embeds: !req.s.Files.Redirects()}
 	d.Prompt = req.clip(d.Job.Asked.Prompt, promptText)
 	named, err := j.Files()
 	if err != nil {

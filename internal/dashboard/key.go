@@ -25,7 +25,6 @@ const (
 type keyData struct {
 	Key       keyRow
 	IPs       string
-	CreatedBy string
 	Secret    string    // if it was just created
 	Examples  []codeTab // requests that the key may send, with the secret
 	Manages   bool      // the person may change it
@@ -38,8 +37,7 @@ type keyData struct {
 	More      bool // tokens
 	Leaks     []*leaks.Note
 
-	Parent          *access.Key // the key that created it
-	Descendants     []keyRow    // the keys that it created, directly or through others
+	Descendants     []keyRow // the keys that it created, directly or through others
 	MoreDescendants bool
 	CanRevokeMore   bool // some of them are still active
 }
@@ -62,11 +60,6 @@ func (req *request) key() (*access.Key, error) {
 
 func (req *request) keyHistory(d *keyData) (err error) {
 	k := d.Key.Key
-	names, err := req.peopleNames(k.CreatedBy)
-	if err != nil {
-		return err
-	}
-	d.CreatedBy = actorName(k.CreatedBy, names, nil)
 	if d.Days, err = req.lastDays(spend.UsageQuery{KeyID: k.ID}); err != nil {
 		return err
 	}
@@ -92,14 +85,9 @@ func (req *request) keyHistory(d *keyData) (err error) {
 	return req.keyFamily(d)
 }
 
-// keyFamily reads the key's parent and descendants.
+// keyFamily reads the key's descendants.
 func (req *request) keyFamily(d *keyData) (err error) {
 	k := d.Key.Key
-	if k.ParentID != "" {
-		if d.Parent, err = req.s.Keys.Get(req.Context(), req.s.DB, req.principal.Visibility(), k.ParentID); err != nil {
-			return err
-		}
-	}
 	list, more, err := req.s.Keys.Descendants(req.Context(), req.s.DB, k.ID, events.MaxDescendants)
 	if err != nil {
 		return err

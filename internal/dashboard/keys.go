@@ -1,11 +1,13 @@
 package dashboard
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"turnpike/internal/access"
+	"turnpike/internal/audit"
 	"turnpike/internal/credits"
 	"turnpike/internal/ids"
 	"turnpike/internal/spend"
@@ -17,14 +19,38 @@ type keyRow struct {
 	State     string
 	Spent     credits.Micro
 	GraceLeft string // of the previous secret
+
+	Creator     string // the name of a person or a key
+	CreatorLink string // the page of that key, or empty
+}
+
+// creatorID returns the person, key or command that created the key. For a scoped token
+// it is the token's key.
+func creatorID(k *access.Key) string {
+	if ids.Valid(ids.AdminCredential, k.CreatedBy) {
+		return audit.Operator.Name
+	}
+	return cmp.Or(k.ParentID, k.CreatedBy)
 }
 
 func (req *request) keyRows(list ...*access.Key) ([]keyRow, error) {
 	names := web.Map(list, func(k *access.Key) string { return k.ID })
 	spent, err := spend.Spent(req.Context(), req.s.DB, spend.Key, names, spend.PeriodOf(req.now()))
+	if err != nil {
+		return nil, err
+	}
+	creators := web.Map(list, creatorID)
+	people, err := req.peopleNames(creators...)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := req.keyNames(creators)
 	rows := make([]keyRow, len(list))
 	for i, k := range list {
-		rows[i] = keyRow{Key: k, State: k.Status(req.now()), Spent: spent[k.ID]}
+		rows[i] = keyRow{Key: k, State: k.Status(req.now()), Spent: spent[k.ID], Creator: actorName(creatorID(k), people, keys)}
+		if id := creatorID(k); keys[id] != "" {
+			rows[i].CreatorLink = req.to("keys/" + id)
+		}
 		if k.Previous != nil {
 			rows[i].GraceLeft = countdown(k.Previous.ExpiresAt.Sub(req.now()))
 		}

@@ -27,9 +27,23 @@ func (req *request) awaitingApproval(limit int) (*db.Found[*agents.Run], error) 
 // waitingShown is how many waiting runs the list counts.
 const waitingShown = 20
 
+// runRow is a run in a list.
+type runRow struct {
+	*agents.Run
+	KeyName string
+}
+
+// Took returns how long the run took, or 0 until it ends.
+func (r runRow) Took() time.Duration { return between(&r.CreatedAt, r.CompletedAt) }
+
+func (req *request) runRows(list []*agents.Run) ([]runRow, error) {
+	names, err := req.keyNames(web.Map(list, func(r *agents.Run) string { return r.KeyID }))
+	return web.Map(list, func(r *agents.Run) runRow { return runRow{r, cmp.Or(names[r.KeyID], r.KeyID)} }), err
+}
+
 type runsData struct {
 	Search   *searchBox
-	Runs     []*agents.Run
+	Runs     []runRow
 	Looked   *scanned // nil if the search is complete
 	Next     pager
 	Waiting  int  // runs that need a decision
@@ -61,7 +75,11 @@ func runsPage(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := runsData{Search: box, Runs: found.Rows, Next: req.pager(page, found.More, func() string { return found.Cursor }),
+	rows, err := req.runRows(found.Rows)
+	if err != nil {
+		return nil, err
+	}
+	d := runsData{Search: box, Runs: rows, Next: req.pager(page, found.More, func() string { return found.Cursor }),
 		Waiting: len(waiting.Rows), WaitMore: waiting.More, Approve: f.Status == agents.AwaitingApproval}
 	d.Looked = scanLimit(found, d.Next)
 	return &view{template: "runs", title: "Agent runs", data: d, live: found.Looked == 0}, nil
@@ -106,10 +124,7 @@ type callRow struct {
 
 // Took returns the duration of the call.
 func (c callRow) Took() time.Duration {
-	if c.StartedAt == nil || c.FinishedAt == nil {
-		return 0
-	}
-	return c.FinishedAt.Sub(*c.StartedAt)
+	return between(c.StartedAt, c.FinishedAt)
 }
 
 // stepRow is a model call with its tool calls.
@@ -122,10 +137,7 @@ type stepRow struct {
 
 // Took returns the duration of the step.
 func (s stepRow) Took() time.Duration {
-	if s.CompletedAt == nil {
-		return 0
-	}
-	return s.CompletedAt.Sub(s.CreatedAt)
+	return between(&s.CreatedAt, s.CompletedAt)
 }
 
 // pendingAction is a decision or an output that the run waits for.
@@ -151,6 +163,7 @@ func (a pendingAction) Indented() string {
 
 type runData struct {
 	Run          *agents.Run
+	KeyName      string
 	Approvals    []pendingAction
 	Outputs      []pendingAction // of function tools
 	Opening      []openingRow
@@ -187,6 +200,10 @@ func (d runData) Verification() *events.Verification {
 
 func showRun(req *request, r *agents.Run) (*view, error) {
 	d := runData{Run: r, Instructions: req.clip(r.Config.Instructions, openingText), Tools: toolRows(r.Specs), Answer: req.clip(answerOf(r), answerText)}
+	var err error
+	if d.KeyName, err = req.keyName(r.KeyID); err != nil {
+		return nil, err
+	}
 	opening, err := req.s.Agents.Input(req.Context(), req.s.DB, r.ID, openingMessages)
 	if err != nil {
 		return nil, err

@@ -49,6 +49,7 @@ type draftParams struct {
 	of       catalog.Kind
 	most     catalog.Units // that the job can use
 	input    any
+	text     string // the prompt or text, of which the job keeps a preview
 	metadata map[string]string
 }
 
@@ -76,7 +77,7 @@ func (s *Service) newDraft(ctx context.Context, from Caller, in draftParams) (*D
 	}
 	now := s.Now()
 	j := &Job{ID: ids.New(k.Prefix()), Kind: k, Tenant: p.Tenant, Project: from.Project, KeyID: p.KeyID,
-		Reader: p.Reader(), TokenLimits: p.TokenLimits(), RequestID: from.RequestID, Status: Queued, Models: models, Model: quote.Model, Input: text, Metadata: metadata,
+		Reader: p.Reader(), TokenLimits: p.TokenLimits(), RequestID: from.RequestID, Status: Queued, Models: models, Model: quote.Model, Input: text, Preview: accounts.Preview(in.text), Metadata: metadata,
 		PriceVersion: quote.PriceVersion, CreatedAt: now, DeadlineAt: now.Add(s.Deadline)}
 	j.Lane = lanes.ShardOf(fmt.Sprintf("%s.%s.%s", j.WorkspaceID, j.Environment, k), j.ID)
 	if p.Environment == accounts.Live {

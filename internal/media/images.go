@@ -68,7 +68,7 @@ func (s *Service) DraftImages(ctx context.Context, from Caller, in ImageBatchReq
 		most.Input += params.MaxUnits.Input
 		most.Output += params.MaxUnits.Output
 	}
-	o, err := s.newDraft(ctx, from, draftParams{kind: Images, model: in.Model, of: catalog.Image, most: most, input: struct{}{}, metadata: in.Metadata})
+	o, err := s.newDraft(ctx, from, draftParams{kind: Images, model: in.Model, of: catalog.Image, most: most, input: struct{}{}, text: promptOf(in.Requests[0].Body), metadata: in.Metadata})
 	if err != nil {
 		return nil, err
 	}

@@ -96,6 +96,7 @@ type Job struct {
 	Model        string
 	Provider     string
 	Input        json.RawMessage
+	Preview      string // the beginning of the prompt or text; empty in jobs of older versions
 	Metadata     map[string]string
 	Total        int64
 	Completed    int64
@@ -123,13 +124,13 @@ func (j *Job) transition(to Status) error {
 }
 
 const jobColumns = `id, kind, workspace_id, environment, project, key_id, reader, request_id, lane, status, models, model, provider, input, metadata,
-	total, completed, failed, progress, reserved, cost, price_version, output, error, created_at, started_at, deadline_at, completed_at, accounts, token_limits`
+	total, completed, failed, progress, reserved, cost, price_version, output, error, created_at, started_at, deadline_at, completed_at, accounts, token_limits, preview`
 
 func insertJob(ctx context.Context, tx *db.Tx, j *Job) error {
 	_, err := tx.Exec(ctx, db.Insert("media_jobs", jobColumns),
 		j.ID, j.Kind, j.WorkspaceID, j.Environment, db.OrNull(j.Project), j.KeyID, j.Reader, j.RequestID, j.Lane, j.Status,
 		db.JSON(j.Models), j.Model, db.OrNull(j.Provider), string(j.Input), db.JSON(j.Metadata), j.Total, j.Completed, j.Failed, j.Progress,
-		int64(j.Reserved), int64(j.Cost), j.PriceVersion, db.OrNull(string(j.Output)), nil, j.CreatedAt.UnixMicro(), nil, j.DeadlineAt.UnixMicro(), nil, db.OrNull(string(j.Accounts)), db.JSON(j.TokenLimits))
+		int64(j.Reserved), int64(j.Cost), j.PriceVersion, db.OrNull(string(j.Output)), nil, j.CreatedAt.UnixMicro(), nil, j.DeadlineAt.UnixMicro(), nil, db.OrNull(string(j.Accounts)), db.JSON(j.TokenLimits), db.OrNull(j.Preview))
 	return db.Wrap(err, "store job")
 }
 
@@ -148,7 +149,7 @@ var scanJob = db.Scanner((*Job).fields)
 func (j *Job) fields() []any {
 	return []any{&j.ID, &j.Kind, &j.WorkspaceID, &j.Environment, &j.Project, &j.KeyID, &j.Reader, &j.RequestID, &j.Lane, &j.Status, &j.Models, &j.Model, &j.Provider,
 		&j.Input, &j.Metadata, &j.Total, &j.Completed, &j.Failed, &j.Progress, &j.Reserved, &j.Cost, &j.PriceVersion, &j.Output, &j.Error,
-		&j.CreatedAt, &j.StartedAt, &j.DeadlineAt, &j.CompletedAt, &j.Accounts, &j.TokenLimits}
+		&j.CreatedAt, &j.StartedAt, &j.DeadlineAt, &j.CompletedAt, &j.Accounts, &j.TokenLimits, &j.Preview}
 }
 
 // Get returns a job that the principal may see.

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"turnpike/internal/db"
 	"turnpike/internal/events"
@@ -103,6 +105,33 @@ func (s *Service) Parts(ctx context.Context, q db.Querier, j *Job, page PartsPag
 	return out, more, nil
 }
 
+// FirstImages returns the first images of batches, by their IDs. The IDs must be of jobs that the caller may see.
+func (s *Service) FirstImages(ctx context.Context, q db.Querier, list []*Job, most int) (map[string][]NamedFile, error) {
+	byID := make(map[string]*Job, len(list))
+	names := make([]string, len(list))
+	for i, j := range list {
+		byID[j.ID], names[i] = j, j.ID
+	}
+	out := make(map[string][]NamedFile, len(list))
+	query := db.InQuery{SQL: "SELECT job_id, position, output FROM media_tasks WHERE status = '" + taskCompleted + "' AND position < $1 AND job_id IN", Args: []any{int64(most)}}
+	err := db.ByIDs(ctx, q, query, names, func(r db.Row) error {
+		var t task
+		if err := db.Scan(r, &t.JobID, &t.Position, &t.Output); err != nil {
+			return err
+		}
+		m, err := readOutput(t.Output)
+		for n, f := range m.Files {
+			out[t.JobID] = append(out[t.JobID], NamedFile{File: f.file(), Name: fileName(byID[t.JobID], &t, n, f)})
+		}
+		return err
+	})
+	for id, found := range out {
+		slices.SortFunc(found, func(a, b NamedFile) int { return strings.Compare(a.Name, b.Name) })
+		out[id] = found[:min(len(found), most)]
+	}
+	return out, db.Wrap(err, "read images")
+}
+
 // Part returns the part at a position.
 func (s *Service) Part(ctx context.Context, q db.Querier, j *Job, position int64) (*Part, error) {
 	t, err := scanTask(q.QueryRow(ctx, "SELECT "+taskColumns+" FROM media_tasks WHERE job_id = $1 AND position = $2 AND position < $3", j.ID, position, j.Total))
@@ -128,13 +157,7 @@ func partOf(j *Job, t *task) (*Part, error) {
 		p.Text, p.Voice, p.PauseMS = in.Text, in.Voice, in.PauseMS
 		return p, nil // its file becomes part of the whole
 	}
-	var in struct {
-		Prompt string `json:"prompt"`
-	}
-	if err := json.Unmarshal(t.Input, &in); err != nil {
-		return nil, fmt.Errorf("read part: %w", err)
-	}
-	p.Text, p.Input = in.Prompt, t.Input
+	p.Text, p.Input = promptOf(t.Input), t.Input
 	m, err := readOutput(t.Output)
 	if err != nil {
 		return nil, fmt.Errorf("read part: %w", err)
@@ -143,6 +166,15 @@ func partOf(j *Job, t *task) (*Part, error) {
 		p.Files = append(p.Files, NamedFile{File: f.file(), Name: fileName(j, t, n, f)})
 	}
 	return p, nil
+}
+
+// promptOf returns the prompt of an image request, which was validated.
+func promptOf(body json.RawMessage) string {
+	var in struct {
+		Prompt string `json:"prompt"`
+	}
+	_ = json.Unmarshal(body, &in)
+	return in.Prompt
 }
 
 // fileName returns the name of the nth file of a request.

@@ -42,7 +42,7 @@ func (s *Service) DraftTranscript(ctx context.Context, from Caller, in *Transcri
 		return nil, err
 	}
 	input := transcriptInput{Translate: in.Translate, Format: p.Format, Milliseconds: p.Milliseconds, Fields: p.Fields, SourceName: in.File.Name}
-	o, err := s.newDraft(ctx, from, draftParams{kind: Transcript, models: p.Models, of: catalog.Transcription, most: p.MaxUnits, input: input, metadata: in.Metadata})
+	o, err := s.newDraft(ctx, from, draftParams{kind: Transcript, models: p.Models, of: catalog.Transcription, most: p.MaxUnits, input: input, text: in.File.Name, metadata: in.Metadata})
 	if err != nil {
 		return nil, err
 	}

@@ -118,7 +118,7 @@ func (s *Service) DraftRemix(ctx context.Context, from Caller, in RemixRequest) 
 }
 
 func (s *Service) draftVideo(ctx context.Context, from Caller, model string, v videoInput, metadata map[string]string) (*Draft, error) {
-	o, err := s.newDraft(ctx, from, draftParams{kind: Video, model: model, of: catalog.Video, most: catalog.Units{Milliseconds: int64(v.Seconds) * 1000}, input: v, metadata: metadata})
+	o, err := s.newDraft(ctx, from, draftParams{kind: Video, model: model, of: catalog.Video, most: catalog.Units{Milliseconds: int64(v.Seconds) * 1000}, input: v, text: v.Prompt, metadata: metadata})
 	if err != nil {
 		return nil, err
 	}

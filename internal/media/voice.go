@@ -92,7 +92,7 @@ func (s *Service) DraftVoice(ctx context.Context, from Caller, in VoiceRequest) 
 	}
 	most := gateway.SpeechUnits(characters, length)
 	o, err := s.newDraft(ctx, from, draftParams{kind: Voice, model: in.Model, of: catalog.Speech, most: most,
-		input: voiceInput{in.Voice, in.Format, characters, rest}, metadata: in.Metadata})
+		input: voiceInput{in.Voice, in.Format, characters, rest}, text: segments[0].Text, metadata: in.Metadata})
 	if err != nil {
 		return nil, err
 	}

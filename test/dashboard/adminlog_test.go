@@ -39,7 +39,7 @@ func TestAdminLogShowsActorActionAndTarget(t *testing.T) {
 		act(t, s, owner.person.ID, audit.Action{Tenant: w.In(accounts.Test), Action: "agent.run.approved", Target: run}, map[string]any{evil: "\u202e"})
 		act(t, s, owner.person.ID, audit.Action{Tenant: w.In(accounts.Live), Action: "only.live", Target: "x"}, nil)
 
-		a := viewer.get(t, viewer.in(accounts.Test, "log")).shows(t, "The owner", "the operator", "key deploy bot", "key.created", "project.created", "both environments",
+		a := viewer.get(t, viewer.in(accounts.Test, "log")).shows(t, "The owner", "the operator", "API key deploy bot", "key.created", "project.created", "both environments",
 			`<a href="`+to+`">&lt;script&gt;alert(1)&lt;/script&gt;</a>`, `<a href="`+viewer.in(accounts.Test, "projects/shop")+`">shop</a>`,
 			`<a href="`+viewer.in(accounts.Test, "runs/"+run)+`">`, `<a href="`+viewer.in(accounts.Test, "webhooks/"+hook.Text("id"))+`">`,
 			`<a href="`+viewer.in(accounts.Test, "requests/"+made.Header.Get("X-Request-Id"))+`">`, `\u202e`, "&#34;scopes&#34;")
@@ -47,7 +47,7 @@ func TestAdminLogShowsActorActionAndTarget(t *testing.T) {
 		viewer.get(t, viewer.in(accounts.Live, "log")).shows(t, "only.live", "member.added").hides(t, "agent.run.approved", managerID)
 
 		// Filters can be combined, and links in rows add to them.
-		viewer.get(t, viewer.in(accounts.Test, "log"+query("action:project.*"))).shows(t, "key deploy bot", `value="action:project.*"`).hides(t, "agent.run.approved", "The owner</a>")
+		viewer.get(t, viewer.in(accounts.Test, "log"+query("action:project.*"))).shows(t, "API key deploy bot", `value="action:project.*"`).hides(t, "agent.run.approved", "The owner</a>")
 		viewer.get(t, viewer.in(accounts.Test, "log"+query(`actor:"Deploy bot"`))).shows(t, "webhook.created").hides(t, "agent.run.approved")
 		both := viewer.get(t, viewer.in(accounts.Test, "log"+query(`actor:"the owner"`))).shows(t, "agent.run.approved").hides(t, "webhook.created").link(t, "key.created")
 		if !strings.Contains(both, "actor%3A%22the+owner%22") {

@@ -118,7 +118,7 @@ func TestKeyFormKeepsUnchangedValues(t *testing.T) {
 
 		form = url.Values{"name": {"new"}, "preset": {"everything"}, "monthly_budget": {"1,000.5"}, "rate_limit": {"60"}, "project": {"shop"}, "allowed_ips": {"127.0.0.1\r\n10.0.0.0/8"}, "expires_at": {""}}
 		b.post(t, page+"/edit", form).redirectsTo(t, page)
-		b.get(t, page).shows(t, "new", ">0 of 1,000.50<", "60", "127.0.0.1\n10.0.0.0/8", `projects/shop"`, "<code>*</code>")
+		b.get(t, page).shows(t, "new", ">0 of 1,000.50<", "60", "127.0.0.1\n10.0.0.0/8", `projects/shop"`, "Full access")
 		if k := read(); k.ExpiresAt != nil || *k.MonthlyBudget != 1000*credits.Credit+credits.Credit/2 || k.Project != "shop" {
 			t.Errorf("stored as %v, %v, %q", k.ExpiresAt, k.MonthlyBudget, k.Project)
 		}
@@ -156,7 +156,7 @@ func TestRolesLimitKeyCreation(t *testing.T) {
 		developer.post(t, developer.in(accounts.Test, "keys/new"), url.Values{"name": {"wide"}, "scopes": {"billing:write"}}).rejects(t, http.StatusForbidden, "billing:write")
 		developer.post(t, developer.in(accounts.Test, "keys/new"), url.Values{"name": {"wide"}, "scopes": {"*"}}).rejects(t, http.StatusForbidden, "role")
 		page, _ := developer.createKey(t, accounts.Test, url.Values{"name": {"all"}, "preset": {"everything"}})
-		developer.get(t, page).shows(t, "keys:write").hides(t, "billing:write", "<code>*</code>")
+		developer.get(t, page).shows(t, "keys:write").hides(t, "billing:write", "Full access")
 		developer.get(t, developer.in(accounts.Test, "keys/"+test)).shows(t).hides(t, "/edit", "/rotate", "/revoke")
 		for _, deed := range []string{"rotate", "revoke", "edit"} {
 			developer.post(t, developer.in(accounts.Test, "keys/"+test+"/"+deed), form).is(t, http.StatusForbidden)

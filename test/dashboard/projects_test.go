@@ -25,7 +25,7 @@ func TestProjectsAreManagedByForms(t *testing.T) {
 		b.get(t, list).shows(t, "No test projects yet")
 		for _, id := range oddIDs {
 			page := b.post(t, list, url.Values{"id": {id}, "name": {"The " + id}, "monthly_budget": {"12.5"}}).redirectsTo(t, list+"/"+id)
-			b.get(t, page).shows(t, "The "+id, "<code>"+id+"</code>", ">0 of 12.50<", "Project created")
+			b.get(t, page).shows(t, "The "+id, "<code>"+id+"</code>", "12.50 <span class=\"quiet\">not applied in test", "Project created")
 			b.get(t, list).shows(t, `href="`+page+`"`)
 			chat(t, s, key, id)
 
@@ -116,7 +116,7 @@ func TestSpendingOfBudgetsIsShown(t *testing.T) {
 		b.get(t, page).shows(t, ofKey)
 		b.get(t, b.in(accounts.Live, "projects")).shows(t, ofProject)
 		b.get(t, b.in(accounts.Live, "projects/shop")).shows(t, ofProject, ofKey, "are rejected until the month ends")
-		b.get(t, b.in(accounts.Test, "projects/shop")).shows(t, ">0 of 200<", "Test requests are free, so the budget has no effect").hides(t, "until the month ends")
+		b.get(t, b.in(accounts.Test, "projects/shop")).shows(t, "200 <span class=\"quiet\">not applied in test", "Test requests are free, so the budget has no effect").hides(t, "until the month ends", "<meter")
 		b.get(t, b.in(accounts.Live, "keys/new")).shows(t, "are rejected until the month ends")
 		b.get(t, b.in(accounts.Test, "keys/new")).shows(t, "Test requests are free, so the budget has no effect").hides(t, "until the month ends")
 	})
