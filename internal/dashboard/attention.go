@@ -178,7 +178,7 @@ func (l *attentionList) addProviders(sayNone bool) error {
 				since = f.Since
 			}
 		}
-		a := attention{Severity: broken, Icon: "server", Title: "Provider " + name + " is failing", Text: "on " + shortened(strings.Join(models, ", "), 60), Link: link, Verb: "since", At: &since}
+		a := attention{Severity: broken, Icon: "server", Title: "Provider " + name + " is failing", Text: "on " + shortened(strings.Join(models, ", "), 60), Link: link + "/providers/" + url.PathEscape(name), Verb: "since", At: &since}
 		if link == "" {
 			a.Link = l.req.logLink("provider", name, "status", "failed", "last", "1h")
 		}

@@ -329,7 +329,10 @@ func (req *request) latencyStat() (homeStat, error) {
 	}
 	p95 := quantile(today, 0.95)
 	s.Value, s.More = showDuration(quantile(today, 0.5)), "p50"
-	s.Note = showDuration(p95) + " p95, in a sample of " + showCount(len(today)) + " requests"
+	s.Note = showDuration(p95) + " p95"
+	if len(today) > 1 {
+		s.Note += ", in a sample of " + showCount(len(today)) + " requests"
+	}
 	s.Link = req.logLink("latency", ">"+strconv.FormatInt(p95.Milliseconds(), 10)+"ms", "last", "24h")
 	if len(before) > 0 {
 		s.Change = changeOf(float64(p95), float64(quantile(before, 0.95))).judged()

@@ -77,6 +77,9 @@ type webhooksData struct {
 	Next      pager
 }
 
+// PublicURL returns the address of the server.
+func (s *shell) PublicURL() string { return s.req.s.PublicURL }
+
 // maxTunnels is how many tunnels the page shows, newest first.
 const maxTunnels = 20
 

@@ -120,7 +120,7 @@ func fullServer(t *testing.T) (*sampledata.Workspace, *accounts.User) {
 	up := upstreams.NewOpenAI(t, "sk-provider")
 	up.Models = []string{"gpt-4o-mini", "brand-new"}
 	cfg := sampledata.Config(t, "sqlite")
-	cfg.Providers = []config.Provider{{Name: "openai", Type: config.OpenAI, BaseURL: config.Address(up.BaseURL()), APIKey: "sk-provider", Weight: 1,
+	cfg.Providers = []config.Provider{{Name: "openai", Type: config.OpenAI, Catalog: "openai", BaseURL: config.Address(up.BaseURL()), APIKey: "sk-provider", Weight: 1,
 		Models: []config.ProviderModel{{ID: "gpt-4o-mini"}}}}
 	s := harness.Start(t, cfg, harness.NewClock())
 	w := sampledata.Fill(t, s, "acme", func(text string) string { return text })

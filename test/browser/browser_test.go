@@ -80,7 +80,6 @@ func findChromium() (string, error) {
 type tab struct {
 	t    *testing.T
 	ctx  context.Context
-	s    *harness.Server
 	base string
 
 	hearing sync.WaitGroup
@@ -92,13 +91,19 @@ type tab struct {
 // newTab opens a tab without cookies.
 func newTab(t *testing.T, s *harness.Server) *tab {
 	t.Helper()
-	u, err := url.Parse(s.URL)
+	return newTabAt(t, s.URL)
+}
+
+// newTabAt opens a tab for the server at an address.
+func newTabAt(t *testing.T, address string) *tab {
+	t.Helper()
+	u, err := url.Parse(address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := chromedp.NewContext(chromium, chromedp.WithNewBrowserContext())
 	// Passkeys need a host name, not an IP address.
-	b := &tab{t: t, ctx: ctx, s: s, base: "http://localhost:" + u.Port(), allowed: map[int64]bool{}}
+	b := &tab{t: t, ctx: ctx, base: "http://localhost:" + u.Port(), allowed: map[int64]bool{}}
 	b.listen()
 	t.Cleanup(func() {
 		stop()

@@ -3,18 +3,22 @@ package dashboard_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/catalog"
+	"turnpike/internal/config"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/ids"
+	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
 	"turnpike/test/sampledata"
 )
@@ -298,6 +302,47 @@ func TestHomeFlagsErrorSpikes(t *testing.T) {
 		usage("usage_hours", now.Truncate(time.Hour).Add(-9*time.Hour), 2000, 20)
 		b.get(t, home).shows(t, "Errors are up", "12 of 100 model requests failed in the last hour (12.0%, against 2.3% the day before)", "status%3Afailed")
 	})
+}
+
+func TestHomeFlagsFailingProviders(t *testing.T) {
+	t.Parallel()
+	up := upstreams.NewOpenAI(t, providerKey)
+	var broken atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if broken.Load() {
+			http.Error(rw, `{"error":{"message":"The server had an error."}}`, http.StatusInternalServerError)
+			return
+		}
+		up.ServeHTTP(rw, r)
+	}))
+	t.Cleanup(server.Close)
+	cfg := harness.Config(t, "sqlite")
+	cfg.Providers = []config.Provider{{Name: "acme-ai", Type: config.OpenAI, Catalog: "openai", BaseURL: config.Address(server.URL + "/v1"), APIKey: providerKey, Weight: 1,
+		Models: []config.ProviderModel{{ID: "gpt-4o-mini"}, {ID: "gpt-4o"}}}}
+	s := harness.Start(t, cfg, harness.NewClock())
+	w := s.Workspace(t, "acme")
+	b := member(t, s, w, accounts.Owner)
+	home := b.in(accounts.Live, "")
+	key, _ := s.Key(t, w, accounts.Live)
+	call := func(model string, status int, code string) {
+		t.Helper()
+		s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: key, Body: map[string]any{"model": model, "messages": []any{map[string]any{"role": "user", "content": "Hi."}}}}).Want(t, status, code)
+	}
+	call("gpt-4o", 200, "")
+	b.get(t, home).hides(t, "is failing")
+	broken.Store(true)
+	for range 3 {
+		call("gpt-4o-mini", 502, "upstream_error")
+	}
+	s.Clock.Turn(time.Minute)
+	b.get(t, home).shows(t, "Needs attention", "Provider acme-ai is failing", "on gpt-4o-mini<", "1 min ago</time>", "provider%3Aacme-ai&#43;status%3Afailed")
+	b.get(t, b.in(accounts.Test, "")).hides(t, "is failing") // test requests don't use providers
+	s.GrantOperator(t, b.person.ID)
+	b.get(t, home).shows(t, `href="/dashboard/server/providers/acme-ai">Provider acme-ai is failing`)
+	broken.Store(false)
+	s.Clock.Turn(10 * time.Minute)
+	call("gpt-4o-mini", 200, "")
+	b.get(t, home).hides(t, "is failing")
 }
 
 func TestHomeNamesTheToolThatWaits(t *testing.T) {
