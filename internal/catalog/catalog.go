@@ -5,6 +5,7 @@ import (
 	"cmp"
 	_ "embed"
 	"fmt"
+	"math/big"
 	"slices"
 	"strings"
 	"time"
@@ -87,6 +88,7 @@ func (c Capabilities) Names() []string {
 // Catalog is the table of models at the operator's prices.
 type Catalog struct {
 	AsOf      time.Time
+	CreditUSD *big.Rat // the value of a credit in dollars, or nil if the operator hasn't set it
 	version   string
 	models    []*Model // by ID, the original vendor before hosts
 	byKey     map[modelKey]*Model
@@ -108,7 +110,7 @@ func Load(t Terms) (*Catalog, error) {
 			return nil, err
 		}
 	}
-	c := &Catalog{AsOf: from.AsOf, version: t.version(from), byKey: map[modelKey]*Model{}, byID: map[string]*Model{}, suppliers: map[string]*supplierModels{}}
+	c := &Catalog{AsOf: from.AsOf, CreditUSD: t.CreditUSD, version: t.version(from), byKey: map[modelKey]*Model{}, byID: map[string]*Model{}, suppliers: map[string]*supplierModels{}}
 	for _, row := range from.rows {
 		m, err := newModel(row, r)
 		if err != nil {

@@ -100,6 +100,7 @@ func (l *attentionList) addCredits(d *homeData) {
 	if d.Runway != "" {
 		a.Text += ", " + d.Runway + " at the current rate"
 	}
+	a.Text += l.req.inDollars(*left, *d.Money.Workspace.MonthlyCredits)
 	if *left <= 0 {
 		end := d.Money.Period.End()
 		a.Severity, a.Title, a.Verb, a.At = broken, "Out of credits", "resets", &end
@@ -127,7 +128,7 @@ func (l *attentionList) addBudgets() error {
 		if end := spend.PeriodIn(b.Window, l.req.now()).End(); a.At == nil && !end.IsZero() {
 			a.Verb, a.At = "resets", &end
 		}
-		a.Text = fmt.Sprintf("%s: %s of %s credits", state, showRounded(b.Spent), showRounded(b.Budget))
+		a.Text = fmt.Sprintf("%s: %s of %s credits", state, showRounded(b.Spent), showRounded(b.Budget)) + l.req.inDollars(b.Spent, b.Budget)
 		l.add(scope, a)
 	}
 	if len(budgets) > homeRows {

@@ -55,14 +55,15 @@ func (d *homeData) ErrorLink(code string) string { return d.req.logLink("error",
 
 // homeStat is a number with its course over the day.
 type homeStat struct {
-	Title  string
-	Value  string
-	More   string // a second value beside it
-	Badge  string
-	Link   string // or empty
-	Note   string
-	Change *change // since the day before; nil if unknown
-	Spark  string  // the points of a line in a square of 1,000, or empty
+	Title   string
+	Value   string
+	Dollars string // the value, if it is credits
+	More    string // a second value beside it
+	Badge   string
+	Link    string // or empty
+	Note    string
+	Change  *change // since the day before; nil if unknown
+	Spark   string  // the points of a line in a square of 1,000, or empty
 }
 
 // change is the difference to the day before.
@@ -297,11 +298,11 @@ func (req *request) readStats(d *homeData) error {
 func (req *request) moneyStat(d *homeData, sum spend.Usage) homeStat {
 	spentToday := showRounded(costOf(req.env, sum))
 	if req.env == accounts.Test {
-		return homeStat{Title: "Simulated spend", Value: spentToday, Note: "Test requests are free.", Link: req.to("usage?metric=simulated_credits")}
+		return homeStat{Title: "Simulated spend", Value: spentToday, Dollars: req.dollars(costOf(req.env, sum)), Note: "Test requests are free.", Link: req.to("usage?metric=simulated_credits")}
 	}
-	s := homeStat{Title: "Spent this month", Value: showRounded(d.Money.Spent), Note: spentToday + " in the " + d.Since + ", no limit", Link: req.to("billing")}
+	s := homeStat{Title: "Spent this month", Value: showRounded(d.Money.Spent), Dollars: req.dollars(d.Money.Spent), Note: spentToday + " in the " + d.Since + ", no limit", Link: req.to("billing")}
 	if left := d.Money.Remaining(); left != nil {
-		s.Title, s.Value, s.More = "Credits left", showRounded(*left), "of "+showCredits(*d.Money.Workspace.MonthlyCredits)
+		s.Title, s.Value, s.Dollars, s.More = "Credits left", showRounded(*left), req.dollars(*left), "of "+showCredits(*d.Money.Workspace.MonthlyCredits)
 		s.Note = spentToday + " spent in the " + d.Since
 		if d.Runway != "" {
 			s.Note = "Lasts " + d.Runway + ", " + s.Note

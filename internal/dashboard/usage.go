@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"turnpike/internal/access"
+	"turnpike/internal/credits"
 	"turnpike/internal/logsearch"
 	"turnpike/internal/spend"
 )
@@ -331,6 +332,15 @@ func (s *usageSum) parts(grouped bool) []*usageGroup {
 		}
 	}
 	return append(slices.Clone(s.groups[:topGroups]), other)
+}
+
+// Credits returns the credits of some usage if the selected metric is an amount of credits, or nil.
+func (d *usageData) Credits(u spend.Usage) *credits.Micro {
+	if d.Ask.Metric.kind != amounts {
+		return nil
+	}
+	cost := costOf(d.Ask.Environment, u)
+	return &cost
 }
 
 // Metric formats the selected metric of some usage.

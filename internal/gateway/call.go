@@ -4,6 +4,7 @@ package gateway
 
 import (
 	"context"
+	"math/big"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -366,6 +367,9 @@ func (g *Gateway) CheckRateLimit(ctx context.Context, c Call) error {
 
 // InFlight returns the number of calls in progress.
 func (g *Gateway) InFlight() int64 { return g.inFlight.Load() }
+
+// CreditUSD returns the value of a credit in dollars, or nil if the operator hasn't set it.
+func (g *Gateway) CreditUSD() *big.Rat { return g.current.Load().Catalog.CreditUSD }
 
 // CatalogDate returns the date of the model catalog.
 func (g *Gateway) CatalogDate() time.Time { return g.current.Load().Catalog.AsOf }

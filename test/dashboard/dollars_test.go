@@ -1,0 +1,56 @@
+package dashboard_test
+
+import (
+	"strings"
+	"testing"
+
+	"turnpike/internal/access"
+	"turnpike/internal/accounts"
+	"turnpike/internal/config"
+	"turnpike/internal/credits"
+	"turnpike/test/fakes/upstreams"
+	"turnpike/test/harness"
+)
+
+func TestDollarsAreShownBesideCredits(t *testing.T) {
+	t.Parallel()
+	for rate, spent := range map[config.Decimal]string{"0.01": "100", "": "1,000"} {
+		t.Run("rate "+string(rate), func(t *testing.T) {
+			t.Parallel()
+			upstream := upstreams.NewOpenAI(t, "sk-one")
+			cfg := harness.Config(t, "sqlite")
+			cfg.CreditUSD = rate
+			cfg.Providers = []config.Provider{{Name: "first", Type: config.OpenAI, BaseURL: config.Address(upstream.BaseURL()), APIKey: "sk-one", Weight: 1,
+				Models: []config.ProviderModel{{ID: "small", Price: &config.ModelPrice{Input: "2000", Output: "8000"}}}}}
+			s := harness.Start(t, cfg, harness.NewClock())
+			w := s.Workspace(t, "acme")
+			b := member(t, s, w, accounts.Owner)
+			budget := 123_456 * credits.Credit
+			key, keyID := s.KeyOf(t, &access.Key{Tenant: w.In(accounts.Live), Name: "web", Scopes: []string{"*"}, MonthlyBudget: &budget})
+			s.Do(t, harness.Request{Method: "POST", Path: "/v1/projects", Key: key, Body: map[string]any{"id": "shop", "monthly_budget": 200}}).Want(t, 200, "")
+			upstream.Queue(upstreams.OpenAIReply{Usage: &upstreams.OpenAIUsage{Input: 100, Output: 100}}) // $1
+			body := chatWith("small", "hi")
+			body["max_tokens"] = 1000
+			id := s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: key, Body: body}).Want(t, 200, "").Header.Get("X-Request-Id")
+			billing := b.in(accounts.Live, "billing")
+			s.Eventually(t, func() bool { return strings.Contains(b.get(t, billing).body, `<span class="stat">`+spent+`</span>`) })
+			for page, text := range map[string]string{
+				"":               `100</span> <span class="usd">$1.00</span>`,
+				"billing":        `100</span> <span class="usd">$1.00</span>`,
+				"usage":          `100.0000 <span class="usd">$1.0000</span>`,
+				"requests/" + id: `100 <span class="usd">$1.00</span>`,
+				"keys":           `100 of 123,456</span> <span class="usd">$1.00 of $1,234.56</span>`,
+				"keys/" + keyID:  `100 of 123,456</span> <span class="usd">$1.00 of $1,234.56</span>`,
+				"projects":       `0 of 200</span> <span class="usd">$0.00 of $2.00</span>`,
+				"projects/shop":  `0 of 200</span> <span class="usd">$0.00 of $2.00</span>`,
+			} {
+				a := b.get(t, b.in(accounts.Live, page))
+				if rate == "" {
+					a.is(t, 200).hides(t, `class="usd"`, "$0.", "$1")
+				} else {
+					a.shows(t, text)
+				}
+			}
+		})
+	}
+}
