@@ -139,19 +139,19 @@ func TestEnvironmentsLookDifferent(t *testing.T) {
 	for _, width := range []int64{1280, 360} {
 		b.window(width, 800)
 		b.open(in(w, accounts.Test, "keys"))
-		b.sees("Test mode", "only for tests")
+		b.sees("only for tests")
 		test := b.looks()
 		b.press("Live")
 		if path := b.path(); path != in(w, accounts.Live, "keys") {
 			t.Errorf("the switch leads to %s", path)
 		}
 		b.sees("No live keys yet")
-		b.misses("Test mode", "only for tests")
+		b.misses("only for tests")
 		if live := b.looks(); live == test {
 			t.Errorf("at %d pixels both look like %s", width, live)
 		}
 		b.press("Test")
-		b.sees("Test mode", "only for tests")
+		b.sees("only for tests")
 	}
 }
 

@@ -94,7 +94,7 @@ func TestProviderSignInFollowsRedirectsAcrossHosts(t *testing.T) {
 	b.press("Link your account at Acme ID")
 	b.sees("Your account")
 	b.misses("Link your account at Acme ID")
-	b.tap("Olivia Owner")
+	b.clickOn(".menu.right summary")
 	b.press("Sign out")
 	b.open("/dashboard/login?next=/dashboard/account")
 	b.press("Sign in with Acme ID")
