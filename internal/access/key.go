@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -46,6 +47,7 @@ type Key struct {
 	RateLimit     *int64   // requests per minute
 	AllowedTools  []string // of MCP servers; nil allows all
 	Allowed       catalog.Allowed
+	ContentDays   *int64 // of the content log; nil for the project's
 	ExternalID    string // the key's ID in another system
 	Metadata      map[string]string
 	CreatedAt     time.Time
@@ -133,11 +135,11 @@ func (m *Keys) Create(ctx context.Context, tx *db.Tx, by Caller, k *Key) (value 
 	k.LastFour = lastFour(value)
 	k.CreatedAt = now
 	k.CreatedBy = by.Actor.Name
-	_, err = tx.Exec(ctx, db.Insert("keys", "id, workspace_id, environment, name, prefix, scopes, monthly_budget, project, allowed_ips, rate_limit, allowed_tools, created_at, created_by, parent_key_id, expires_at, allowed_models, allowed_providers, alert_thresholds, alert_email, limits, temporary_raise, external_id, metadata"),
+	_, err = tx.Exec(ctx, db.Insert("keys", "id, workspace_id, environment, name, prefix, scopes, monthly_budget, project, allowed_ips, rate_limit, allowed_tools, created_at, created_by, parent_key_id, expires_at, allowed_models, allowed_providers, alert_thresholds, alert_email, limits, temporary_raise, external_id, metadata, content_log_days"),
 		k.ID, k.WorkspaceID, k.Environment, k.Name, k.Prefix, db.JSON(k.Scopes), (*int64)(k.MonthlyBudget), db.OrNull(k.Project),
 		db.JSON(k.AllowedIPs), k.RateLimit, db.NullList(k.AllowedTools), now.UnixMicro(), k.CreatedBy, db.OrNull(k.ParentID), db.Micros(k.ExpiresAt),
 		db.NullList(k.Allowed.Models), db.NullList(k.Allowed.Providers), k.AlertThresholds.Stored(), db.OrNull(k.AlertEmail), accounts.StoredLimits(k.Limits), db.JSON(k.Raise),
-		db.OrNull(k.ExternalID), k.storedMetadata())
+		db.OrNull(k.ExternalID), k.storedMetadata(), k.ContentDays)
 	if err != nil {
 		return "", err
 	}
@@ -210,10 +212,10 @@ func (m *Keys) Update(ctx context.Context, tx *db.Tx, by Caller, before, after *
 		}
 	}
 	_, err := tx.Exec(ctx, `UPDATE keys SET name = $2, scopes = $3, monthly_budget = $4, project = $5, allowed_ips = $6,
-		rate_limit = $7, expires_at = $8, allowed_tools = $9, allowed_models = $10, allowed_providers = $11, alert_thresholds = $12, alert_email = $13, limits = $14, temporary_raise = $15, external_id = $16, metadata = $17 WHERE id = $1`,
+		rate_limit = $7, expires_at = $8, allowed_tools = $9, allowed_models = $10, allowed_providers = $11, alert_thresholds = $12, alert_email = $13, limits = $14, temporary_raise = $15, external_id = $16, metadata = $17, content_log_days = $18 WHERE id = $1`,
 		after.ID, after.Name, db.JSON(after.Scopes), (*int64)(after.MonthlyBudget), db.OrNull(after.Project), db.JSON(after.AllowedIPs), after.RateLimit, db.Micros(after.ExpiresAt), db.NullList(after.AllowedTools),
 		db.NullList(after.Allowed.Models), db.NullList(after.Allowed.Providers), after.AlertThresholds.Stored(), db.OrNull(after.AlertEmail), accounts.StoredLimits(after.Limits), db.JSON(after.Raise),
-		db.OrNull(after.ExternalID), after.storedMetadata())
+		db.OrNull(after.ExternalID), after.storedMetadata(), after.ContentDays)
 	if err != nil {
 		return err
 	}
@@ -224,10 +226,18 @@ func (m *Keys) Update(ctx context.Context, tx *db.Tx, by Caller, before, after *
 // Revoke revokes a key and its scoped tokens. Keys that it created keep
 // working. Revoking a revoked key changes nothing.
 func (m *Keys) Revoke(ctx context.Context, tx *db.Tx, by Caller, k *Key) error {
-	if err := by.checkBounds(k); err != nil {
+	if err := by.checkBounds(k.withoutContent()); err != nil {
 		return err
 	}
 	return m.revoke(ctx, tx, by, k, map[string]any{"key_hint": k.Hint()})
+}
+
+// withoutContent returns the key without the scopes that roles don't have. An owner can revoke a key that
+// reads content without being able to read it.
+func (k *Key) withoutContent() *Key {
+	rest := *k
+	rest.Scopes = slices.DeleteFunc(slices.Clone(k.Scopes), func(name string) bool { return byNameOnly.Allows(Scope(name)) })
+	return &rest
 }
 
 func (m *Keys) revoke(ctx context.Context, tx *db.Tx, by Caller, k *Key, detail map[string]any) error {
@@ -248,7 +258,7 @@ func (m *Keys) revoke(ctx context.Context, tx *db.Tx, by Caller, k *Key, detail 
 func (k *Key) auditDetail() map[string]any {
 	detail := map[string]any{"key_hint": k.Hint(), "name": k.Name, "scopes": k.Scopes, "monthly_budget": k.MonthlyBudget,
 		"allowed_ips": k.AllowedIPs, "rate_limit": k.RateLimit, "allowed_tools": k.AllowedTools, "allowed_models": k.Allowed.Models, "allowed_providers": k.Allowed.Providers, "alert_thresholds": k.AlertThresholds, "alert_email": k.AlertEmail,
-		"temporary_raise": k.Raise, "limits": k.Limits, "project": nil, "expires_at": nil}
+		"temporary_raise": k.Raise, "limits": k.Limits, "project": nil, "expires_at": nil, "content_log_days": k.ContentDays}
 	if k.AllowedIPs == nil {
 		detail["allowed_ips"] = []netip.Prefix{}
 	}
@@ -297,7 +307,7 @@ func (k *Key) Check() error {
 		invalid = errors.Join(invalid, fault.Invalid("rate_limit", "rate_limit must be from 1 to %d requests per minute, or null.", maxRateLimit))
 	}
 	return errors.Join(invalid, checkTools(k.AllowedTools), k.Allowed.Check(), k.AlertThresholds.Check(), accounts.CheckEmail("alert_email", k.AlertEmail),
-		checkExternalID(k.ExternalID), accounts.CheckMetadata(k.Metadata))
+		checkExternalID(k.ExternalID), accounts.CheckMetadata(k.Metadata), accounts.CheckContentDays(k.ContentDays))
 }
 
 func checkExpiry(expires *time.Time, now time.Time) error {
@@ -327,7 +337,7 @@ func ParseAllowedIPs(list []string) ([]netip.Prefix, error) {
 
 const keyColumns = `k.id, k.workspace_id, k.environment, k.name, k.prefix, k.scopes, k.monthly_budget, k.project, k.allowed_ips,
 	k.rate_limit, k.allowed_tools, k.allowed_models, k.allowed_providers, k.created_at, k.created_by, k.parent_key_id, k.expires_at, k.revoked_at, k.last_used_at, k.last_used_ip, k.alert_thresholds, k.alert_email,
-	k.limits, k.temporary_raise, k.external_id, k.metadata`
+	k.limits, k.temporary_raise, k.external_id, k.metadata, k.content_log_days`
 
 // keyFrom joins a key with its current secret, and with the previous one during its grace period. $1 is
 // now.
@@ -340,7 +350,7 @@ const keySelect = "SELECT " + keyColumns + ", s.last_four, p.last_four, p.retire
 func scanKeyColumns(r db.Row, k *Key, more ...any) error {
 	return db.Scan(r, append([]any{&k.ID, &k.WorkspaceID, &k.Environment, &k.Name, &k.Prefix, &k.Scopes, &k.MonthlyBudget, &k.Project, &k.AllowedIPs,
 		&k.RateLimit, &k.AllowedTools, &k.Allowed.Models, &k.Allowed.Providers, &k.CreatedAt, &k.CreatedBy, &k.ParentID, &k.ExpiresAt, &k.RevokedAt, &k.LastUsedAt, &k.LastUsedIP, &k.AlertThresholds, &k.AlertEmail,
-		&k.Limits, &k.Raise, &k.ExternalID, &k.Metadata}, more...)...)
+		&k.Limits, &k.Raise, &k.ExternalID, &k.Metadata, &k.ContentDays}, more...)...)
 }
 
 func scanKey(r db.Row) (*Key, error) {

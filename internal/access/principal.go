@@ -35,6 +35,7 @@ type Principal struct {
 	ModelLimits   []ModelLimit // of the key, its ancestors and the token
 	EndUserID     string       // of the token, or empty
 	ExpiresAt     *time.Time
+	ContentDays   *int64         // of the content log; nil for the project's
 	Token         *TokenIdentity // nil for a key
 	Ancestors     []Ancestor     // the parent first; their limits apply as well
 }

@@ -25,9 +25,9 @@ func RoleScopes(role accounts.Role, env accounts.Environment) []string {
 	case accounts.Owner, accounts.Admin:
 		return []string{wildcard}
 	case accounts.Developer:
-		return namesOf(func(s Scope) bool { return !slices.Contains(lacks, s) })
+		return namesOf(func(s Scope) bool { return !slices.Contains(lacks, s) && !byNameOnly.Allows(s) })
 	case accounts.Viewer:
-		return namesOf(func(s Scope) bool { return strings.HasSuffix(string(s), ":read") })
+		return namesOf(func(s Scope) bool { return strings.HasSuffix(string(s), ":read") && !byNameOnly.Allows(s) })
 	}
 	return nil
 }

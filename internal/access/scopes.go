@@ -55,9 +55,10 @@ const (
 	RoutesWrite           Scope = "routes:write"
 	UsersRead             Scope = "users:read"
 	UsersWrite            Scope = "users:write"
+	ContentRead           Scope = "content:read"
 )
 
-// wildcard grants all scopes, including future ones.
+// wildcard grants all scopes but ContentRead, including future ones.
 const wildcard = "*"
 
 var registry = []Scope{
@@ -65,8 +66,11 @@ var registry = []Scope{
 	VideosCreate, VideosRead, VoiceCreate, VoiceRead, TranscriptionsCreate, FilesCreate, FilesRead, BatchesCreate, BatchesRead, AgentRunsCreate, AgentRunsRead, AgentRunsApprove,
 	WebhooksRead, WebhooksWrite, EventsRead, EventsReplay, ScopedTokensCreate, KeysRead, KeysWrite,
 	ProjectsRead, ProjectsWrite, UsageRead, AuditRead, BillingRead, BillingWrite,
-	MCPToolsCall, ToolServersRead, ToolServersWrite, RoutesRead, RoutesWrite, UsersRead, UsersWrite,
+	MCPToolsCall, ToolServersRead, ToolServersWrite, RoutesRead, RoutesWrite, UsersRead, UsersWrite, ContentRead,
 }
+
+// byNameOnly are the scopes that no wildcard and no role includes.
+var byNameOnly = grantOf(ContentRead)
 
 // delegable are the scopes that a scoped token may have.
 var delegable = grantOf(ModelsRead, ChatCompletionsCreate, ResponsesCreate, MessagesCreate, EmbeddingsCreate, ModerationsCreate, RerankCreate, ImagesCreate, ImagesRead,
@@ -112,7 +116,7 @@ func (g Grant) Without(other Grant) Scope { return (g &^ other).first() }
 // expand returns what a scope or wildcard grants; zero if it is unknown.
 func expand(name string) Grant {
 	if name == wildcard {
-		return grantOf(registry...)
+		return grantOf(registry...) &^ byNameOnly
 	}
 	resource, verb, ok := strings.Cut(name, ":")
 	if !ok {
@@ -125,7 +129,7 @@ func expand(name string) Grant {
 				g |= bitOf[s]
 			}
 		}
-		return g
+		return g &^ byNameOnly
 	}
 	g := bitOf[Scope(name)]
 	if g != 0 && verb == "create" {

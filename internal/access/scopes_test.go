@@ -1,6 +1,7 @@
 package access
 
 import (
+	"slices"
 	"testing"
 
 	"turnpike/internal/fault"
@@ -19,7 +20,8 @@ func TestScopesGrantExactlyWhatTheyName(t *testing.T) {
 		{[]string{"keys:write"}, []Scope{KeysWrite}},
 		{[]string{"agents.runs:create"}, []Scope{AgentRunsCreate, AgentRunsRead}},
 		{[]string{"agents.runs:*"}, []Scope{AgentRunsCreate, AgentRunsRead, AgentRunsApprove}},
-		{[]string{"*"}, Scopes()},
+		{[]string{"*"}, slices.DeleteFunc(Scopes(), func(s Scope) bool { return s == ContentRead })},
+		{[]string{"*", "content:read"}, Scopes()},
 		{[]string{"webhooks:read", "webhooks:read", "usage:read"}, []Scope{WebhooksRead, UsageRead}},
 	} {
 		_, got, err := ParseScopes(c.names)
@@ -34,7 +36,7 @@ func TestScopesGrantExactlyWhatTheyName(t *testing.T) {
 
 func TestUnknownScopesAreRejected(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"", "images", "images:", "images:delete", "image:*", "*:*", ":*", "models:read ", "Models:read", "**"} {
+	for _, name := range []string{"", "images", "images:", "images:delete", "image:*", "*:*", ":*", "models:read ", "Models:read", "**", "content:*"} {
 		if _, _, err := ParseScopes([]string{"models:read", name}); !fault.Is(err, fault.InvalidParameter) {
 			t.Errorf("%q gave %v", name, err)
 		}

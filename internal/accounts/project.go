@@ -43,6 +43,7 @@ type Project struct {
 	Allowed       catalog.Allowed
 	Raise         *Raise // of the monthly budget; nil for none
 	Limits        []Limit
+	ContentDays   *int64 // of the content log; nil or 0 turns it off
 	CreatedAt     time.Time
 	ArchivedAt    *time.Time
 
@@ -57,10 +58,10 @@ func (p *Project) Status() string {
 	return "active"
 }
 
-const projectColumns = "workspace_id, environment, id, name, monthly_budget, created_at, archived_at, alert_thresholds, allowed_models, allowed_providers, limits, temporary_raise"
+const projectColumns = "workspace_id, environment, id, name, monthly_budget, created_at, archived_at, alert_thresholds, allowed_models, allowed_providers, limits, temporary_raise, content_log_days"
 
 var scanProject = db.Scanner(func(p *Project) []any {
-	return []any{&p.WorkspaceID, &p.Environment, &p.ID, &p.Name, &p.MonthlyBudget, &p.CreatedAt, &p.ArchivedAt, &p.AlertThresholds, &p.Allowed.Models, &p.Allowed.Providers, &p.Limits, &p.Raise}
+	return []any{&p.WorkspaceID, &p.Environment, &p.ID, &p.Name, &p.MonthlyBudget, &p.CreatedAt, &p.ArchivedAt, &p.AlertThresholds, &p.Allowed.Models, &p.Allowed.Providers, &p.Limits, &p.Raise, &p.ContentDays}
 })
 
 // CreateProject stores a new project.
@@ -70,7 +71,7 @@ func CreateProject(ctx context.Context, tx *db.Tx, p *Project, now time.Time) er
 		p.Name = cmp.Or(p.Name, p.ID)
 		invalid = errors.Join(invalid, CheckName("name", p.Name))
 	}
-	if err := errors.Join(invalid, p.AlertThresholds.Check(), p.Allowed.Check(), p.Raise.Check(p.MonthlyBudget, now), ReplaceLimits(nil, p.Limits)); err != nil {
+	if err := errors.Join(invalid, p.AlertThresholds.Check(), p.Allowed.Check(), p.Raise.Check(p.MonthlyBudget, now), ReplaceLimits(nil, p.Limits), CheckContentDays(p.ContentDays)); err != nil {
 		return err
 	}
 	if err := checkProjectLimit(ctx, tx, p.Tenant); err != nil {
@@ -78,7 +79,7 @@ func CreateProject(ctx context.Context, tx *db.Tx, p *Project, now time.Time) er
 	}
 	p.CreatedAt = now
 	_, err := tx.Exec(ctx, db.Insert("projects", projectColumns),
-		p.WorkspaceID, p.Environment, p.ID, p.Name, (*int64)(p.MonthlyBudget), now.UnixMicro(), nil, p.AlertThresholds.Stored(), db.NullList(p.Allowed.Models), db.NullList(p.Allowed.Providers), StoredLimits(p.Limits), db.JSON(p.Raise))
+		p.WorkspaceID, p.Environment, p.ID, p.Name, (*int64)(p.MonthlyBudget), now.UnixMicro(), nil, p.AlertThresholds.Stored(), db.NullList(p.Allowed.Models), db.NullList(p.Allowed.Providers), StoredLimits(p.Limits), db.JSON(p.Raise), p.ContentDays)
 	if errors.Is(err, db.ErrExists) {
 		return fault.Param(fault.InvalidState, "id", "Project %q already exists. Restore an archived project with PATCH.", p.ID)
 	}
@@ -193,7 +194,7 @@ func SaveProject(ctx context.Context, tx *db.Tx, p *Project, now time.Time) erro
 			return err
 		}
 	}
-	if err := cmp.Or(p.AlertThresholds.Check(), p.Allowed.Check(), ReplaceLimits(stored.Limits, p.Limits)); err != nil {
+	if err := cmp.Or(p.AlertThresholds.Check(), p.Allowed.Check(), ReplaceLimits(stored.Limits, p.Limits), CheckContentDays(p.ContentDays)); err != nil {
 		return err
 	}
 	if stored.ArchivedAt != nil && p.ArchivedAt == nil {
@@ -201,9 +202,9 @@ func SaveProject(ctx context.Context, tx *db.Tx, p *Project, now time.Time) erro
 			return err
 		}
 	}
-	_, err = tx.Exec(ctx, `UPDATE projects SET name = $4, monthly_budget = $5, archived_at = $6, alert_thresholds = $7, allowed_models = $8, allowed_providers = $9, limits = $10, temporary_raise = $11
+	_, err = tx.Exec(ctx, `UPDATE projects SET name = $4, monthly_budget = $5, archived_at = $6, alert_thresholds = $7, allowed_models = $8, allowed_providers = $9, limits = $10, temporary_raise = $11, content_log_days = $12
 		WHERE workspace_id = $1 AND environment = $2 AND id = $3`,
-		p.WorkspaceID, p.Environment, p.ID, p.Name, (*int64)(p.MonthlyBudget), db.Micros(p.ArchivedAt), p.AlertThresholds.Stored(), db.NullList(p.Allowed.Models), db.NullList(p.Allowed.Providers), StoredLimits(p.Limits), db.JSON(p.Raise))
+		p.WorkspaceID, p.Environment, p.ID, p.Name, (*int64)(p.MonthlyBudget), db.Micros(p.ArchivedAt), p.AlertThresholds.Stored(), db.NullList(p.Allowed.Models), db.NullList(p.Allowed.Providers), StoredLimits(p.Limits), db.JSON(p.Raise), p.ContentDays)
 	tx.Signal(SignalWorkspace, p.WorkspaceID)
 	return err
 }
@@ -211,7 +212,7 @@ func SaveProject(ctx context.Context, tx *db.Tx, p *Project, now time.Time) erro
 // LogAction writes an action on the project to the admin log.
 func (p *Project) LogAction(ctx context.Context, tx *db.Tx, by audit.Actor, action string, now time.Time) error {
 	return by.Log(ctx, tx, audit.Action{Tenant: p.Tenant, Project: p.ID, Action: action, Target: p.ID},
-		map[string]any{"name": p.Name, "monthly_budget": p.MonthlyBudget, "allowed_models": p.Allowed.Models, "allowed_providers": p.Allowed.Providers, "status": p.Status(), "alert_thresholds": p.AlertThresholds, "temporary_raise": p.Raise, "limits": p.Limits}, now)
+		map[string]any{"name": p.Name, "monthly_budget": p.MonthlyBudget, "allowed_models": p.Allowed.Models, "allowed_providers": p.Allowed.Providers, "status": p.Status(), "alert_thresholds": p.AlertThresholds, "temporary_raise": p.Raise, "limits": p.Limits, "content_log_days": p.ContentDays}, now)
 }
 
 // ListProjects returns a page of projects by creation time.
@@ -294,6 +295,18 @@ func (d *Directory) AllowedModels(ctx context.Context, t Tenant, project string)
 		return catalog.Allowed{}, err
 	}
 	return p.Allowed, nil
+}
+
+// ContentDays returns how many days the content of a project's requests is kept; 0 if it isn't. It is usually served from memory.
+func (d *Directory) ContentDays(ctx context.Context, t Tenant, project string) (int64, error) {
+	_, p, err := d.budgets(ctx, projectKey{t, project})
+	switch {
+	case fault.Is(err, fault.NotFound):
+		return 0, nil
+	case err != nil || p.ContentDays == nil:
+		return 0, err
+	}
+	return *p.ContentDays, nil
 }
 
 // LeakPolicy returns the workspace's policy. It is usually served from memory.

@@ -43,6 +43,7 @@ func (c *Call) readValues(limit int64, values int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.content.SetRequest(body)
 	if len(body) == 0 {
 		return []byte("{}"), nil
 	}

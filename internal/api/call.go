@@ -10,6 +10,7 @@ import (
 
 	"turnpike/internal/access"
 	"turnpike/internal/audit"
+	"turnpike/internal/contentlog"
 	"turnpike/internal/docsite"
 	"turnpike/internal/fault"
 	"turnpike/internal/keyring"
@@ -29,12 +30,13 @@ type Call struct {
 	operator  *operators.Credential // of the admin API
 	Project   string
 
-	newProject     bool          // the project doesn't exist yet
-	record         *audit.Record // nil until the key is known to be valid
-	successHeaders []header      // sent unless the response turns into an error
-	body           []byte        // until it is scanned for keys
-	bodyMemory     int64         // that the body has reserved
-	deferred       []func()      // work to do after the response is sent
+	newProject     bool              // the project doesn't exist yet
+	record         *audit.Record     // nil until the key is known to be valid
+	successHeaders []header          // sent unless the response turns into an error
+	body           []byte            // until it is scanned for keys
+	content        *contentlog.Draft // for the content log; nil if it isn't logged
+	bodyMemory     int64             // that the body has reserved
+	deferred       []func()          // work to do after the response is sent
 }
 
 // Caller returns who manages keys, for the admin log and for their limits.
@@ -81,6 +83,8 @@ func (c *Call) settlement(status int, f *fault.Error) func(*audit.Entry) {
 }
 
 func (c *Call) send(status int, contentType string, body []byte) {
+	c.content.SetResponse(contentType, body)
+	c.logContent()
 	c.settle(status, nil)
 	c.sendLogged(status, contentType, body)
 }
@@ -170,8 +174,11 @@ func (c *Call) fail(err error) {
 	f := c.Fault(err)
 	status := fault.FamilyOf(f.Code).Status
 	c.dropThrottled(err)
+	body := c.render(f)
+	c.content.SetResponse(jsonType, body)
+	c.logContent()
 	c.settle(status, f)
-	c.sendLogged(status, jsonType, c.render(f))
+	c.sendLogged(status, jsonType, body)
 }
 
 // failPanicked responds to a request whose handler panicked, unless the response

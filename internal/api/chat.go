@@ -141,12 +141,21 @@ func (c *Call) stream(s *gateway.Stream, out *eventWriter) error {
 // the request's concurrency slot and reserved credits are released.
 func (c *Call) endStream(s *gateway.Stream, out *eventWriter, f *fault.Error, last func()) error {
 	_ = s.Close() // before the log entry is settled, so that it has the usage
-	c.settle(http.StatusOK, f)
+	c.settleStream(f)
 	last()
 	if out.write(); !c.Started {
 		c.failUnlogged(out.err)
 	}
 	return nil
+}
+
+// settleStream settles the log entry of a stream before its last event. f is the error that ends the stream, or nil.
+func (c *Call) settleStream(f *fault.Error) {
+	if f != nil && c.content != nil {
+		c.content.AddEvent("error", c.errorJSON(f))
+	}
+	c.logContent()
+	c.settle(http.StatusOK, f)
 }
 
 // abandonStream ends a stream that can't be written to.
@@ -187,6 +196,7 @@ func (w *eventWriter) named(name string, data []byte) { w.numbered("", name, dat
 
 // numbered writes an event with an ID, after which a client can resume.
 func (w *eventWriter) numbered(id, name string, data []byte) {
+	w.c.content.AddEvent(name, data)
 	for _, field := range [...][2]string{{"id: ", id}, {"event: ", name}} {
 		if field[1] != "" {
 			w.buf = append(append(append(w.buf, field[0]...), field[1]...), '\n')

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -159,15 +158,10 @@ type imageEvents struct {
 	kind   string // of the events, without what happened
 }
 
-func (e *imageEvents) send(event imageEvent, image providers.Image) error {
+func (e *imageEvents) encode(event imageEvent, image providers.Image) ([]byte, error) {
 	event.B64JSON, event.CreatedAt, event.OutputFormat = image.Data, e.out.c.s.Now().Unix(), strings.TrimPrefix(image.ContentType, "image/")
 	event.Size, event.Quality, event.Background = e.params.Size, e.params.Quality, e.params.Background
-	data, err := json.Marshal(event)
-	if err != nil {
-		return err
-	}
-	e.out.named(event.Type, data)
-	return nil
+	return json.Marshal(event)
 }
 
 // sendPartial fails only if the request can't be logged. A client that has left pays for the image.
@@ -176,8 +170,13 @@ func (e *imageEvents) sendPartial(by *gateway.Response, index int, image provide
 	if !c.Started {
 		c.nameModel(by)
 	}
-	if err := e.send(imageEvent{Type: e.kind + ".partial_image", Index: &index}, image); err != nil || c.Started {
+	event := imageEvent{Type: e.kind + ".partial_image", Index: &index}
+	data, err := e.encode(event, image)
+	if err != nil {
 		return err
+	}
+	if e.out.named(event.Type, data); c.Started {
+		return nil
 	}
 	return e.out.err
 }
@@ -188,7 +187,7 @@ func (e *imageEvents) fail(err error) error {
 	switch {
 	case c.Started:
 		f := c.Fault(err)
-		c.settle(http.StatusOK, f)
+		c.settleStream(f)
 		e.out.event(c.errorJSON(f))
 	case e.out.err != nil:
 		c.failUnlogged(e.out.err)
@@ -204,11 +203,14 @@ func (e *imageEvents) sendImage(response *gateway.Response, made *providers.Imag
 	if !c.Started {
 		c.nameModel(response)
 	}
-	c.settle(http.StatusOK, nil)
-	if err := e.send(imageEvent{Type: e.kind + ".completed", Usage: newImageUsage(made.Usage)}, made.Images[0]); err != nil {
+	event := imageEvent{Type: e.kind + ".completed", Usage: newImageUsage(made.Usage)}
+	data, err := e.encode(event, made.Images[0])
+	if err != nil {
 		return err
 	}
-	if !c.Started {
+	c.content.AddEvent(event.Type, data)
+	c.settleStream(nil)
+	if e.out.named(event.Type, data); !c.Started {
 		c.failUnlogged(e.out.err)
 	}
 	return nil

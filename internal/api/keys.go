@@ -34,14 +34,15 @@ type KeyObject struct {
 	ExternalID   *string           `json:"external_id"`
 	Metadata     map[string]string `json:"metadata"`
 	allowedLists
-	Status      string          `json:"status"`
-	CreatedAt   int64           `json:"created_at"`
-	CreatedBy   string          `json:"created_by"`
-	ParentKeyID *string         `json:"parent_key_id"`
-	LastUsedAt  *int64          `json:"last_used_at"`
-	LastUsedIP  *string         `json:"last_used_ip"`
-	ExpiresAt   *int64          `json:"expires_at"`
-	Previous    *previousObject `json:"previous"`
+	ContentLogDays *int64          `json:"content_log_days"`
+	Status         string          `json:"status"`
+	CreatedAt      int64           `json:"created_at"`
+	CreatedBy      string          `json:"created_by"`
+	ParentKeyID    *string         `json:"parent_key_id"`
+	LastUsedAt     *int64          `json:"last_used_at"`
+	LastUsedIP     *string         `json:"last_used_ip"`
+	ExpiresAt      *int64          `json:"expires_at"`
+	Previous       *previousObject `json:"previous"`
 
 	AlertThresholds *accounts.AlertThresholds `json:"alert_thresholds"`
 	AlertEmail      *string                   `json:"alert_email"`
@@ -80,7 +81,7 @@ func NewKeyObject(k *access.Key, now time.Time) *KeyObject {
 		Scopes: k.Scopes, MonthlyBudget: k.MonthlyBudget, Project: orNil(k.Project), RateLimit: k.RateLimit, Status: k.Status(now),
 		CreatedAt: k.CreatedAt.Unix(), CreatedBy: k.CreatedBy, ParentKeyID: orNil(k.ParentID), LastUsedAt: unix(k.LastUsedAt), LastUsedIP: orNil(k.LastUsedIP), ExpiresAt: unix(k.ExpiresAt)}
 	o.AlertThresholds, o.AlertEmail = thresholdsOrNull(k.AlertThresholds), orNil(k.AlertEmail)
-	o.allowedLists = newAllowedLists(k.Allowed)
+	o.allowedLists, o.ContentLogDays = newAllowedLists(k.Allowed), k.ContentDays
 	o.limitsObject = newLimitsObject(k.Limits, k.Raise, now)
 	o.ExternalID, o.Metadata = orNil(k.ExternalID), k.Metadata
 	if o.Metadata == nil {
@@ -119,14 +120,15 @@ type createKeyRequest struct {
 	AlertThresholds accounts.AlertThresholds `json:"alert_thresholds"`
 	AlertEmail      string                   `json:"alert_email"`
 	allowedLists
-	ExternalID string            `json:"external_id"`
-	Metadata   map[string]string `json:"metadata"`
+	ContentLogDays *int64            `json:"content_log_days"`
+	ExternalID     string            `json:"external_id"`
+	Metadata       map[string]string `json:"metadata"`
 }
 
 func createKey(ctx context.Context, c *Call, tx *db.Tx, in createKeyRequest) (any, error) {
 	k := &access.Key{Tenant: c.Principal.Tenant, Name: in.Name, Scopes: in.Scopes,
 		MonthlyBudget: in.MonthlyBudget, RateLimit: in.RateLimit, AlertThresholds: in.AlertThresholds, AlertEmail: in.AlertEmail,
-		ExternalID: in.ExternalID, Metadata: in.Metadata}
+		ExternalID: in.ExternalID, Metadata: in.Metadata, ContentDays: in.ContentLogDays}
 	if in.AllowedTools != nil {
 		k.AllowedTools = *in.AllowedTools
 	}
@@ -197,8 +199,9 @@ type updateKeyRequest struct {
 	AlertThresholds jsonbody.Optional[accounts.AlertThresholds] `json:"alert_thresholds"`
 	AlertEmail      jsonbody.Optional[string]                   `json:"alert_email"`
 	allowedChanges
-	ExternalID jsonbody.Optional[string]            `json:"external_id"`
-	Metadata   jsonbody.Optional[map[string]string] `json:"metadata"`
+	ContentLogDays jsonbody.Optional[int64]             `json:"content_log_days"`
+	ExternalID     jsonbody.Optional[string]            `json:"external_id"`
+	Metadata       jsonbody.Optional[map[string]string] `json:"metadata"`
 }
 
 // set sets a field that the body contains.
@@ -227,6 +230,7 @@ func updateKey(ctx context.Context, c *Call, tx *db.Tx, in updateKeyRequest) (an
 	set(&k.AlertThresholds, in.AlertThresholds)
 	set(&k.AlertEmail, in.AlertEmail)
 	set(&k.AllowedTools, in.AllowedTools)
+	setNullable(&k.ContentDays, in.ContentLogDays)
 	if err := c.changeAllowed(&k.Allowed, in.allowedChanges); err != nil {
 		return nil, err
 	}

@@ -161,7 +161,7 @@ func (l *Local) List(ctx context.Context, q db.Querier, r Resource, t accounts.T
 
 // call returns a call of the operator, who may do everything.
 func (l *Local) call(ctx context.Context, t accounts.Tenant, id string) *Call {
-	all := []string{"*"}
+	all := []string{"*", string(access.ContentRead)}
 	_, grant, _ := access.ParseScopes(all)
 	r := (&http.Request{Header: http.Header{}}).WithContext(ctx)
 	r.SetPathValue("id", id)

@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"turnpike/internal/contentlog"
 	"turnpike/internal/fault"
 	"turnpike/internal/providers"
 	"turnpike/internal/web"
@@ -51,6 +52,7 @@ func (c *Call) readForm() (*form, error) {
 		part, err := parts.NextRawPart()
 		if err == io.EOF {
 			c.setDeployment(f.values)
+			c.content.SetForm(f.values, f.fileSizes())
 			return f, nil
 		}
 		if err == nil && n == maxParts {
@@ -88,6 +90,16 @@ func (f *form) add(part *multipart.Part) error {
 	}
 	f.files[name] = append(f.files[name], providers.Upload{Name: web.Sanitize(part.FileName(), 256), ContentType: http.DetectContentType(data), Data: data})
 	return nil
+}
+
+// fileSizes returns the files without their content.
+func (f *form) fileSizes() (out []contentlog.FormFile) {
+	for name, list := range f.files {
+		for _, u := range list {
+			out = append(out, contentlog.FormFile{Name: name, ContentType: u.ContentType, Size: len(u.Data)})
+		}
+	}
+	return out
 }
 
 func (f *form) onlyFiles(names ...string) error {

@@ -22,9 +22,10 @@ type projectObject struct {
 	SpentThisMonth credits.Micro        `json:"spent_this_month"`
 	allowedLists
 	limitsObject
-	Status     string `json:"status"`
-	CreatedAt  int64  `json:"created_at"`
-	ArchivedAt *int64 `json:"archived_at"`
+	ContentLogDays *int64 `json:"content_log_days"`
+	Status         string `json:"status"`
+	CreatedAt      int64  `json:"created_at"`
+	ArchivedAt     *int64 `json:"archived_at"`
 
 	AlertThresholds *accounts.AlertThresholds `json:"alert_thresholds"`
 	Forecast        *forecastObject           `json:"forecast"`
@@ -40,7 +41,7 @@ func thresholdsOrNull(t accounts.AlertThresholds) *accounts.AlertThresholds {
 
 func newProjectObject(p *accounts.Project, now time.Time) *projectObject {
 	return &projectObject{limitsObject: newLimitsObject(p.Limits, p.Raise, now), ID: p.ID, Object: "project", Name: p.Name, Environment: p.Environment, MonthlyBudget: p.MonthlyBudget, allowedLists: newAllowedLists(p.Allowed),
-		Status: p.Status(), CreatedAt: p.CreatedAt.Unix(), ArchivedAt: unix(p.ArchivedAt), AlertThresholds: thresholdsOrNull(p.AlertThresholds)}
+		Status: p.Status(), CreatedAt: p.CreatedAt.Unix(), ArchivedAt: unix(p.ArchivedAt), AlertThresholds: thresholdsOrNull(p.AlertThresholds), ContentLogDays: p.ContentDays}
 }
 
 // projects returns projects with their spending. Test requests are free, and a
@@ -113,6 +114,7 @@ type createProjectRequest struct {
 
 	AlertThresholds accounts.AlertThresholds `json:"alert_thresholds"`
 	allowedLists
+	ContentLogDays *int64 `json:"content_log_days"`
 }
 
 func createProject(ctx context.Context, c *Call, tx *db.Tx, in createProjectRequest) (any, error) {
@@ -122,7 +124,7 @@ func createProject(ctx context.Context, c *Call, tx *db.Tx, in createProjectRequ
 	if err := c.requireUnpinned(); err != nil {
 		return nil, err
 	}
-	p := &accounts.Project{Tenant: c.Principal.Tenant, ID: in.ID, Name: in.Name, MonthlyBudget: in.MonthlyBudget, AlertThresholds: in.AlertThresholds}
+	p := &accounts.Project{Tenant: c.Principal.Tenant, ID: in.ID, Name: in.Name, MonthlyBudget: in.MonthlyBudget, AlertThresholds: in.AlertThresholds, ContentDays: in.ContentLogDays}
 	var err error
 	if p.Allowed, err = c.readAllowed(in.allowedLists); err != nil {
 		return nil, err
@@ -188,6 +190,7 @@ type updateProjectRequest struct {
 
 	AlertThresholds jsonbody.Optional[accounts.AlertThresholds] `json:"alert_thresholds"`
 	allowedChanges
+	ContentLogDays jsonbody.Optional[int64] `json:"content_log_days"`
 }
 
 // updateProject changes a project, and restores an archived one unless the status
@@ -200,6 +203,7 @@ func updateProject(ctx context.Context, c *Call, tx *db.Tx, in updateProjectRequ
 	set(&p.Name, in.Name)
 	setNullable(&p.MonthlyBudget, in.MonthlyBudget)
 	set(&p.AlertThresholds, in.AlertThresholds)
+	setNullable(&p.ContentDays, in.ContentLogDays)
 	if err := c.changeAllowed(&p.Allowed, in.allowedChanges); err != nil {
 		return nil, err
 	}

@@ -131,6 +131,9 @@ func rateFault(r *limits.Refusal, kind requestKind, whose string) error {
 // written before the limiter rejects a request.
 func (c *Call) dropThrottled(err error) {
 	_, refused := errors.AsType[*limits.Refusal](err)
+	if refused {
+		c.content = nil // a flood must not fill the content log either
+	}
 	if c.record != nil && refused && !c.s.Throttled.Add(c.entry()) {
 		c.record = nil
 	}

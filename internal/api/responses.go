@@ -28,6 +28,7 @@ func createResponse(c *Call) error {
 		return err
 	}
 	if r.Background() {
+		c.content = nil // the response comes later
 		return c.createInBackground(body, state)
 	}
 	out := &eventWriter{c: c, batch: true}
@@ -46,6 +47,8 @@ func createResponse(c *Call) error {
 	if err != nil {
 		return err
 	}
+	c.content.SetResponse(jsonType, response.Body)
+	c.logContent()
 	c.settle(http.StatusOK, nil)
 	if err := waitUntilStored(stored); err != nil {
 		c.failUnlogged(err)
@@ -79,6 +82,9 @@ func (c *Call) streamResponse(events *gateway.ResponseEvents, state *responseSta
 		if err == io.EOF || err == gateway.ErrCut {
 			last := events.End(err)
 			out.flush() // storing the response takes time
+			for _, e := range last {
+				c.content.AddEvent(e.Type, e.Data)
+			}
 			stored, err := c.saveResponse(state, responses.ResponseOf(last))
 			return c.endStream(s, out, nil, func() {
 				if err = cmp.Or(err, waitUntilStored(stored)); err != nil {

@@ -205,6 +205,7 @@ func resourceRoutes() []Route {
 
 		{"GET", "/v1/audit", access.AuditRead, listAudit},
 		{"GET", "/v1/audit/{id}", access.AuditRead, read(getAudit)},
+		{"GET", "/v1/audit/{id}/content", access.ContentRead, act(getContent)},
 		{"GET", "/v1/audit/actions", access.AuditRead, read(listActions)},
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"turnpike/internal/background"
 	"turnpike/internal/batches"
 	"turnpike/internal/connlimit"
+	"turnpike/internal/contentlog"
 	"turnpike/internal/conversations"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
@@ -63,6 +64,7 @@ type Deps struct {
 	Idempotency *idempotency.Store
 
 	Conversations *conversations.Store
+	Contents      *contentlog.Store
 	APIFiles      *apifiles.Store
 	Background    *background.Service
 	Notifications *notifications.Service
@@ -206,6 +208,9 @@ func (c *Call) handleV1() error {
 			return err
 		}
 		if err := c.route.checkID(c.R); err != nil {
+			return err
+		}
+		if err := c.openContent(); err != nil {
 			return err
 		}
 	}

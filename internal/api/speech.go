@@ -61,7 +61,7 @@ func (c *Call) streamSpeech(audio *gateway.Audio) error {
 	}
 	end := func(f *fault.Error, last func()) error {
 		_ = audio.Close() // before the log entry is settled, so that it has the usage
-		c.settle(http.StatusOK, f)
+		c.settleStream(f)
 		if last(); !c.Started {
 			c.failUnlogged(out.err)
 		}
@@ -116,7 +116,9 @@ type streamedFile struct {
 func (c *Call) streamFile(parts iter.Seq2[[]byte, error], f streamedFile) error {
 	defer c.setWriteDeadline() // the end of the response may come long after its last byte
 	var broken *fault.Error
+	var size int64
 	for part, err := range parts {
+		size += int64(len(part))
 		switch {
 		case err != nil && !c.Started:
 			return err
@@ -137,6 +139,8 @@ func (c *Call) streamFile(parts iter.Seq2[[]byte, error], f streamedFile) error 
 		c.clearWriteDeadline()
 	}
 	f.beforeLog()
+	c.content.SetBinary(c.W.Header().Get("Content-Type"), size)
+	c.logContent()
 	c.settle(http.StatusOK, broken)
 	if broken != nil {
 		panic(http.ErrAbortHandler)

@@ -19,6 +19,7 @@ import (
 	"turnpike/internal/batches"
 	"turnpike/internal/certificates"
 	"turnpike/internal/config"
+	"turnpike/internal/contentlog"
 	"turnpike/internal/conversations"
 	"turnpike/internal/dashboard"
 	"turnpike/internal/db"
@@ -68,6 +69,7 @@ type components struct {
 	idempotency *idempotency.Store
 
 	conversations *conversations.Store
+	contents      *contentlog.Store
 	apiFiles      *apifiles.Store
 	outbox        *mail.Outbox
 	notifications *notifications.Service
@@ -161,6 +163,7 @@ func (i *instance) buildRecords(ctx context.Context) (err error) {
 	i.keys, i.tokens = access.NewKeys(ring, i.now), access.NewTokens(ring, i.now)
 	i.idempotency = idempotency.New(ring, i.now)
 	i.conversations = conversations.New(d, i.group, ring, i.now)
+	i.contents = contentlog.New(i.group, ring, i.now)
 	i.refused = audit.NewRefused(d, int64(i.cfg.Limits.RefusedKeys), i.now)
 	i.throttled = audit.NewThrottled(d, i.now)
 	i.directory = accounts.NewDirectory(d, i.now)
@@ -262,7 +265,7 @@ func (i *instance) buildHandler(context.Context) error {
 	}
 	i.api = api.New(api.Deps{DB: d, Auth: i.auth, Keys: i.keys, Tokens: i.tokens, Projects: i.directory, Log: i.log, Refused: i.refused, Throttled: i.throttled,
 		Limiter: i.limiter, Webhooks: i.hooks, Tunnels: i.tunnels, Files: i.files, Media: i.media, Agents: i.agents, ToolServers: i.toolServers, Routes: i.routes, Leaks: i.leaks, Federation: i.federation, Gateway: i.gateway,
-		Idempotency: i.idempotency, Conversations: i.conversations, Background: i.background, APIFiles: i.apiFiles, Batches: i.batches, Notifications: i.notifications, Now: i.now, PublicURL: i.URL(), Version: i.version,
+		Idempotency: i.idempotency, Conversations: i.conversations, Contents: i.contents, Background: i.background, APIFiles: i.apiFiles, Batches: i.batches, Notifications: i.notifications, Now: i.now, PublicURL: i.URL(), Version: i.version,
 		Operators: operators.Credentials{Ring: i.store.Ring, Now: i.now}, Definitions: i.manager()}, i.settings.Load().api)
 	public, err := url.Parse(i.URL())
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
+	"turnpike/internal/contentlog"
 	"turnpike/internal/db"
 	"turnpike/internal/endusers"
 	"turnpike/internal/events"
@@ -39,6 +40,9 @@ func (i *instance) buildRetention(context.Context) error {
 		{Name: "expiring counts", Run: olderThan(i.now, accounts.PurgeCounts)},
 		{Name: "mails", Run: olderThan(i.hooks.RowsBefore, mail.Purge)},
 		{Name: "sessions and links", Run: i.people.Purge},
+		{Name: "content", Run: i.contents.Purge},
+		{Name: "content without log entries", Run: olderThan(i.logWindow, contentlog.PurgeUnlogged)},
+		{Name: "content of deleted users", Run: olderThan(i.now, contentlog.PurgeUsers)},
 		{Name: "stored responses", Run: i.conversations.Purge},
 		{Name: "conversations", Run: i.conversations.PurgeConversations},
 		{Name: "media jobs", Run: i.media.Purge},

@@ -31,6 +31,7 @@ type keyControls struct {
 	raiseFor        time.Duration
 	alertThresholds []string
 	alertEmail      string
+	contentDays     string
 	gateway         *gateway.Gateway // knows the models; nil if no flag names one
 }
 
@@ -44,6 +45,7 @@ func addKeyControls(cmd *cobra.Command) *keyControls {
 	f.DurationVar(&k.raiseFor, "raise-for", 0, "how long the temporary raise lasts, such as 48h")
 	f.StringSliceVar(&k.alertThresholds, "alert-thresholds", nil, "percentages of the budget that alert people; empty for the workspace's")
 	f.StringVar(&k.alertEmail, "alert-email", "", "address that also gets the alerts; empty for none")
+	f.StringVar(&k.contentDays, "content-log-days", "", "days to keep the content of requests, up to 90; 0 for never, empty for the project's")
 	return k
 }
 
@@ -95,6 +97,16 @@ func (c *keyControls) apply(e *env, k *access.Key) error {
 	}
 	if changed("alert-email") {
 		k.AlertEmail = c.alertEmail
+	}
+	if changed("content-log-days") {
+		k.ContentDays = nil
+		if c.contentDays != "" {
+			days, err := strconv.ParseInt(c.contentDays, 10, 64)
+			if err != nil {
+				return fmt.Errorf("--content-log-days: %q is not a whole number", c.contentDays)
+			}
+			k.ContentDays = &days
+		}
 	}
 	if c.gateway == nil {
 		return nil

@@ -15,6 +15,7 @@ import (
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
+	"turnpike/internal/contentlog"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
@@ -213,9 +214,12 @@ func SaveSettings(ctx context.Context, tx *db.Tx, by audit.Actor, w *accounts.Wo
 		"budget": d.Budget, "window": d.Window, "requests_per_minute": d.RequestsPerMinute, "alert_thresholds": w.Users.AlertThresholds}, now)
 }
 
-// Delete deletes a user that GetLocked returned. The log and usage keep only its ID.
+// Delete deletes a user that GetLocked returned, and the content of its requests. The log and usage keep only its ID.
 func Delete(ctx context.Context, tx *db.Tx, by audit.Actor, u *User, now time.Time) error {
 	if err := u.remove(ctx, tx); err != nil {
+		return err
+	}
+	if err := contentlog.DeleteUser(ctx, tx, u.ID, now); err != nil {
 		return err
 	}
 	return u.log(ctx, tx, by, "user.deleted", now)

@@ -26,7 +26,7 @@ type tenant struct {
 
 func newTenant(t *testing.T, s *harness.Server, w *accounts.Workspace, env accounts.Environment) tenant {
 	t.Helper()
-	key, _ := s.Key(t, w, env)
+	key, _ := s.Key(t, w, env, "*", "content:read")
 	project := "p-" + w.Name + "-" + string(env)
 	s.Do(t, harness.Request{Method: "POST", Path: "/v1/projects", Key: key, Body: map[string]any{"id": project}}).Want(t, 200, "")
 	return populate(t, s, tenant{name: w.Name + "/" + string(env), key: key}, project)

@@ -19,8 +19,8 @@ import (
 // key that is pinned to it.
 func newPinned(t *testing.T, s *harness.Server, w *accounts.Workspace, project string) tenant {
 	t.Helper()
-	admin, _ := s.Key(t, w, accounts.Test)
-	key := s.Do(t, newKey(admin, map[string]any{"name": project, "scopes": []string{"*"}, "project": project})).Want(t, 200, "").Text("value")
+	admin, _ := s.Key(t, w, accounts.Test, "*", "content:read")
+	key := s.Do(t, newKey(admin, map[string]any{"name": project, "scopes": []string{"*", "content:read"}, "project": project})).Want(t, 200, "").Text("value")
 	return populate(t, s, tenant{name: project, key: key}, project)
 }
 

@@ -16,7 +16,7 @@ var layers = []layer{
 	{"wiring", list("app")},
 	{"faces", list("api dashboard tunnel")},
 	{"engines", list("gateway providers media background agents batches webhooks notifications leaks federation lanes mail retention backup certificates")},
-	{"records", list("accounts endusers idempotency conversations access people limits spend catalog events audit files apifiles operators modelroutes")},
+	{"records", list("accounts endusers idempotency conversations access people limits spend catalog events audit files apifiles operators modelroutes contentlog")},
 	{"settings", list("config")},
 	{"upper ground", list("nodes visibility openai web docsite")},
 	{"middle ground", list("db safehttp jsonbody keyring addrlimit connlimit logsearch")},
@@ -34,8 +34,9 @@ var sameLayer = []grant{
 	{from: list("spend"), to: list("catalog access endusers")}, // access has the budgets of keys
 	{from: list("access accounts"), to: list("catalog")},
 	{from: list("apifiles"), to: list("files")},
-	{from: list("people"), to: list("access")},    // access defines what a role may do
-	{from: list("operators"), to: list("access")}, // and the format of secrets
+	{from: list("people"), to: list("access")},       // access defines what a role may do
+	{from: list("operators"), to: list("access")},    // and the format of secrets
+	{from: list("endusers"), to: list("contentlog")}, // which has the content of their requests
 	{from: list("docsite"), to: list("web")},
 	{from: list("api"), to: list("tunnel")}, // its route passes the connection on
 }

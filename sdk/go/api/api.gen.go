@@ -107,6 +107,11 @@ const (
 	AuditActionListObjectList AuditActionListObject = "list"
 )
 
+// Defines values for AuditContentObject.
+const (
+	AuditContentObjectAuditContent AuditContentObject = "audit.content"
+)
+
 // Defines values for AuditEntryObject.
 const (
 	AuditEntryObjectAuditEntry AuditEntryObject = "audit.entry"
@@ -1409,6 +1414,41 @@ type AuditActionList struct {
 // AuditActionListObject defines model for AuditActionList.Object.
 type AuditActionListObject string
 
+// AuditContent The content of a request.
+type AuditContent struct {
+	// ExpiresAt When the content is deleted.
+	ExpiresAt int                `json:"expires_at"`
+	Object    AuditContentObject `json:"object"`
+
+	// Request A body, without secrets and binary data.
+	Request   AuditContentPart `json:"request"`
+	RequestID RequestID        `json:"request_id"`
+
+	// Response A body, without secrets and binary data.
+	Response AuditContentPart `json:"response"`
+}
+
+// AuditContentObject defines model for AuditContent.Object.
+type AuditContentObject string
+
+// AuditContentPart A body, without secrets and binary data.
+type AuditContentPart struct {
+	// Body The body as text: JSON in most cases, and a size such as `[audio/mpeg, 5120 bytes]` for audio. Empty if there was none.
+	Body string `json:"body"`
+
+	// ContentType The media type of the body.
+	ContentType string `json:"content_type"`
+
+	// Size The number of bytes that were sent.
+	Size int `json:"size"`
+
+	// Streamed Whether `body` was assembled from a stream.
+	Streamed bool `json:"streamed"`
+
+	// Truncated Whether `body` was cut at 256 KiB.
+	Truncated bool `json:"truncated"`
+}
+
 // AuditEntry An authenticated request.
 type AuditEntry struct {
 	// Attempts The attempts, if there were several or the only one failed.
@@ -2207,6 +2247,9 @@ type Key struct {
 	// AllowedTools The tools that the key can call at `/mcp`, by their listed name such as `github__search`. A `*` at the end stands for anything, as in `github__*`. An empty array allows none, and null allows all.
 	AllowedTools *[]string `json:"allowed_tools"`
 
+	// ContentLogDays How many days the content log keeps the bodies of the key's requests and their responses. 0 turns it off, and null means the project's setting.
+	ContentLogDays *int `json:"content_log_days"`
+
 	// CreatedAt When it was created.
 	CreatedAt int `json:"created_at"`
 
@@ -2347,6 +2390,9 @@ type KeyCreate struct {
 	// AllowedTools The tools that the key can call at `/mcp`, by their listed name such as `github__search`. A `*` at the end stands for anything, as in `github__*`. An empty array allows none, and null allows all.
 	AllowedTools *[]string `json:"allowed_tools,omitempty"`
 
+	// ContentLogDays How many days the content log keeps the bodies of the key's requests and their responses. 0 turns it off, and null means the project's setting. Default: `null`.
+	ContentLogDays *int `json:"content_log_days,omitempty"`
+
 	// ExpiresAt When the key stops working, in the future. Null means never. Default: `null`.
 	ExpiresAt *int `json:"expires_at,omitempty"`
 
@@ -2428,6 +2474,9 @@ type KeyUpdate struct {
 	// AllowedTools The tools that the key can call at `/mcp`, by their listed name such as `github__search`. A `*` at the end stands for anything, as in `github__*`. An empty array allows none, and null allows all.
 	AllowedTools *[]string `json:"allowed_tools,omitempty"`
 
+	// ContentLogDays How many days the content log keeps the bodies of the key's requests and their responses. 0 turns it off, and null means the project's setting.
+	ContentLogDays *int `json:"content_log_days,omitempty"`
+
 	// ExpiresAt When the key stops working, in the future. Null means never.
 	ExpiresAt *int `json:"expires_at,omitempty"`
 
@@ -2478,6 +2527,9 @@ type KeyWithValue struct {
 
 	// AllowedTools The tools that the key can call at `/mcp`, by their listed name such as `github__search`. A `*` at the end stands for anything, as in `github__*`. An empty array allows none, and null allows all.
 	AllowedTools *[]string `json:"allowed_tools"`
+
+	// ContentLogDays How many days the content log keeps the bodies of the key's requests and their responses. 0 turns it off, and null means the project's setting.
+	ContentLogDays *int `json:"content_log_days"`
 
 	// CreatedAt When it was created.
 	CreatedAt int `json:"created_at"`
@@ -2583,6 +2635,9 @@ type Project struct {
 	// ArchivedAt When the project was archived.
 	ArchivedAt *int `json:"archived_at"`
 
+	// ContentLogDays How many days the content log keeps the bodies of the project's requests and their responses. 0 and null turn it off. A key's own setting comes first.
+	ContentLogDays *int `json:"content_log_days"`
+
 	// CreatedAt When the project was created or first used.
 	CreatedAt int `json:"created_at"`
 
@@ -2628,6 +2683,9 @@ type ProjectCreate struct {
 
 	// AllowedProviders The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all.
 	AllowedProviders *[]string `json:"allowed_providers,omitempty"`
+
+	// ContentLogDays How many days the content log keeps the bodies of the project's requests and their responses. 0 and null turn it off. A key's own setting comes first. Default: `null`.
+	ContentLogDays *int `json:"content_log_days,omitempty"`
 
 	// ID 1 to 64 letters, digits, dots, underscores and dashes, starting with a letter or digit.
 	ID ProjectID `json:"id"`
@@ -2676,6 +2734,9 @@ type ProjectUpdate struct {
 
 	// AllowedProviders The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all.
 	AllowedProviders *[]string `json:"allowed_providers,omitempty"`
+
+	// ContentLogDays How many days the content log keeps the bodies of the project's requests and their responses. 0 and null turn it off. A key's own setting comes first.
+	ContentLogDays *int `json:"content_log_days,omitempty"`
 
 	// Limits Replaces all limits. A limit with the `id`, or with the same `models` and `window`, keeps its spending. Null removes all.
 	Limits *[]SpendingLimitCreate `json:"limits,omitempty"`
@@ -2860,7 +2921,7 @@ type RouteUpdate struct {
 // RouteWeights One weight for each model. Not for the strategy `order`.
 type RouteWeights = []int
 
-// ScopeName A scope, a wildcard for a resource (`images:*`), or `*` for everything. Wildcards include future scopes.
+// ScopeName A scope, a wildcard for a resource (`images:*`), or `*` for everything. Wildcards include future scopes, but never `content:read`.
 type ScopeName = string
 
 // ScopedToken A scoped token, without its value.
@@ -4229,6 +4290,12 @@ type ListAuditActionsParamsOrder string
 
 // GetAuditParams defines parameters for GetAudit.
 type GetAuditParams struct {
+	// ServiceProject The project of the request.
+	ServiceProject *ServiceProject `json:"Service-Project,omitempty"`
+}
+
+// GetAuditContentParams defines parameters for GetAuditContent.
+type GetAuditContentParams struct {
 	// ServiceProject The project of the request.
 	ServiceProject *ServiceProject `json:"Service-Project,omitempty"`
 }
@@ -6950,6 +7017,19 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/audit/{id} (the `GetAudit` operationId).
 	GetAudit(ctx context.Context, id RequestID, params *GetAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetAuditContent Get the content of a request
+	//
+	// Returns the body of a request and of its response, if the key or the project logged it with `content_log_days`. Secrets are masked, and binary data is replaced by its size.
+	//
+	// Each call is recorded in the admin log as `content.read`, before the content is returned. If the content isn't stored, or has expired, the request fails with `404`.
+	//
+	// The wildcard `*` doesn't include the scope.
+	//
+	// Requires the scope `content:read`.
+	//
+	// Corresponds with GET /v1/audit/{id}/content (the `GetAuditContent` operationId).
+	GetAuditContent(ctx context.Context, id RequestID, params *GetAuditContentParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// GetBilling Get billing
 	//
 	// Returns the workspace's monthly credits: the limit, and the used, reserved and remaining amounts. Test requests are free, so test keys fail with `409 invalid_state`. If the key is pinned to a project, the request fails with `403 project_not_allowed`.
@@ -8442,6 +8522,29 @@ func (c *Client) ListAuditActions(ctx context.Context, params *ListAuditActionsP
 // Corresponds with GET /v1/audit/{id} (the `GetAudit` operationId).
 func (c *Client) GetAudit(ctx context.Context, id RequestID, params *GetAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetAuditRequest(c.Server, id, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetAuditContent Get the content of a request
+//
+// Returns the body of a request and of its response, if the key or the project logged it with `content_log_days`. Secrets are masked, and binary data is replaced by its size.
+//
+// Each call is recorded in the admin log as `content.read`, before the content is returned. If the content isn't stored, or has expired, the request fails with `404`.
+//
+// The wildcard `*` doesn't include the scope.
+//
+// Requires the scope `content:read`.
+//
+// Corresponds with GET /v1/audit/{id}/content (the `GetAuditContent` operationId).
+func (c *Client) GetAuditContent(ctx context.Context, id RequestID, params *GetAuditContentParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetAuditContentRequest(c.Server, id, params)
 	if err != nil {
 		return nil, err
 	}
@@ -11492,6 +11595,55 @@ func NewGetAuditRequest(server string, id RequestID, params *GetAuditParams) (*h
 	}
 
 	operationPath := fmt.Sprintf("/v1/audit/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+
+		if params.ServiceProject != nil {
+			var headerParam0 string
+
+			headerParam0, err = runtime.StyleParamWithOptions("simple", false, "Service-Project", *params.ServiceProject, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationHeader, Type: "string", Format: ""})
+			if err != nil {
+				return nil, err
+			}
+
+			req.Header.Set("Service-Project", headerParam0)
+		}
+
+	}
+
+	return req, nil
+}
+
+// NewGetAuditContentRequest constructs an http.Request for the GetAuditContent method
+func NewGetAuditContentRequest(server string, id RequestID, params *GetAuditContentParams) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "id", id, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/audit/%s/content", pathParam0)
 	if operationPath[0] == '/' {
 		operationPath = "." + operationPath
 	}
@@ -16335,6 +16487,21 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/audit/{id} (the `GetAudit` operationId).
 	GetAuditWithResponse(ctx context.Context, id RequestID, params *GetAuditParams, reqEditors ...RequestEditorFn) (*GetAuditResponse, error)
 
+	// GetAuditContentWithResponse Get the content of a request
+	//
+	// Returns the body of a request and of its response, if the key or the project logged it with `content_log_days`. Secrets are masked, and binary data is replaced by its size.
+	//
+	// Each call is recorded in the admin log as `content.read`, before the content is returned. If the content isn't stored, or has expired, the request fails with `404`.
+	//
+	// The wildcard `*` doesn't include the scope.
+	//
+	// Requires the scope `content:read`.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/audit/{id}/content (the `GetAuditContent` operationId).
+	GetAuditContentWithResponse(ctx context.Context, id RequestID, params *GetAuditContentParams, reqEditors ...RequestEditorFn) (*GetAuditContentResponse, error)
+
 	// GetBillingWithResponse Get billing
 	//
 	// Returns the workspace's monthly credits: the limit, and the used, reserved and remaining amounts. Test requests are free, so test keys fail with `409 invalid_state`. If the key is pinned to a project, the request fails with `403 project_not_allowed`.
@@ -17811,6 +17978,31 @@ func (r GetAuditResponse) Status() string {
 
 // StatusCode returns HTTPResponse.StatusCode
 func (r GetAuditResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+type GetAuditContentResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *AuditContent
+	// JSONDefault the response for an HTTP default `application/json` response
+	JSONDefault *Error
+}
+
+// Status returns HTTPResponse.Status
+func (r GetAuditContentResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetAuditContentResponse) StatusCode() int {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.StatusCode
 	}
@@ -19786,6 +19978,27 @@ func (c *ClientWithResponses) GetAuditWithResponse(ctx context.Context, id Reque
 		return nil, err
 	}
 	return ParseGetAuditResponse(rsp)
+}
+
+// GetAuditContentWithResponse Get the content of a request
+//
+// Returns the body of a request and of its response, if the key or the project logged it with `content_log_days`. Secrets are masked, and binary data is replaced by its size.
+//
+// Each call is recorded in the admin log as `content.read`, before the content is returned. If the content isn't stored, or has expired, the request fails with `404`.
+//
+// The wildcard `*` doesn't include the scope.
+//
+// Requires the scope `content:read`.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/audit/{id}/content (the `GetAuditContent` operationId).
+func (c *ClientWithResponses) GetAuditContentWithResponse(ctx context.Context, id RequestID, params *GetAuditContentParams, reqEditors ...RequestEditorFn) (*GetAuditContentResponse, error) {
+	rsp, err := c.GetAuditContent(ctx, id, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetAuditContentResponse(rsp)
 }
 
 // GetBillingWithResponse Get billing
@@ -21919,6 +22132,39 @@ func ParseGetAuditResponse(rsp *http.Response) (*GetAuditResponse, error) {
 	switch {
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
 		var dest AuditEntry
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && true:
+		var dest Error
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSONDefault = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetAuditContentResponse parses an HTTP response from a GetAuditContentWithResponse call
+func ParseGetAuditContentResponse(rsp *http.Response) (*GetAuditContentResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetAuditContentResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest AuditContent
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}

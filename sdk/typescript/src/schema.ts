@@ -1408,6 +1408,32 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/audit/{id}/content": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the content of a request
+         * @description Returns the body of a request and of its response, if the key or the project logged it with `content_log_days`. Secrets are masked, and binary data is replaced by its size.
+         *
+         *     Each call is recorded in the admin log as `content.read`, before the content is returned. If the content isn't stored, or has expired, the request fails with `404`.
+         *
+         *     The wildcard `*` doesn't include the scope.
+         *
+         *     Requires the scope `content:read`.
+         */
+        get: operations["getAuditContent"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/audit/actions": {
         parameters: {
             query?: never;
@@ -1844,9 +1870,9 @@ export interface components {
         ProjectId: string;
         /**
          * scope name
-         * @description A scope, a wildcard for a resource (`images:*`), or `*` for everything. Wildcards include future scopes.
+         * @description A scope, a wildcard for a resource (`images:*`), or `*` for everything. Wildcards include future scopes, but never `content:read`.
          */
-        ScopeName: "models:read" | "chat.completions:create" | "responses:create" | "messages:create" | "embeddings:create" | "moderations:create" | "rerank:create" | "images:create" | "images:read" | "videos:create" | "videos:read" | "voice:create" | "voice:read" | "files:create" | "files:read" | "audio.transcriptions:create" | "batches:create" | "batches:read" | "agents.runs:create" | "agents.runs:read" | "agents.runs:approve" | "webhooks:read" | "webhooks:write" | "events:read" | "events:replay" | "scoped_tokens:create" | "keys:read" | "keys:write" | "projects:read" | "projects:write" | "usage:read" | "audit:read" | "billing:read" | "billing:write" | "mcp.tools:call" | "tool_servers:read" | "tool_servers:write" | "routes:read" | "routes:write" | "users:read" | "users:write" | (string & {});
+        ScopeName: "models:read" | "chat.completions:create" | "responses:create" | "messages:create" | "embeddings:create" | "moderations:create" | "rerank:create" | "images:create" | "images:read" | "videos:create" | "videos:read" | "voice:create" | "voice:read" | "files:create" | "files:read" | "audio.transcriptions:create" | "batches:create" | "batches:read" | "agents.runs:create" | "agents.runs:read" | "agents.runs:approve" | "webhooks:read" | "webhooks:write" | "events:read" | "events:replay" | "scoped_tokens:create" | "keys:read" | "keys:write" | "projects:read" | "projects:write" | "usage:read" | "audit:read" | "billing:read" | "billing:write" | "mcp.tools:call" | "tool_servers:read" | "tool_servers:write" | "routes:read" | "routes:write" | "users:read" | "users:write" | "content:read" | (string & {});
         /** @description An object without fields. */
         Nothing: Record<string, never>;
         /** @description The body of every error. */
@@ -2225,6 +2251,8 @@ export interface components {
             allowed_models?: string[] | null;
             /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all. */
             allowed_providers?: string[] | null;
+            /** @description How many days the content log keeps the bodies of the key's requests and their responses. 0 turns it off, and null means the project's setting. Default: `null`. */
+            content_log_days?: number | null;
             /**
              * Unix time
              * @description When the key stops working, in the future. Null means never. Default: `null`.
@@ -2271,6 +2299,8 @@ export interface components {
             allowed_models?: string[] | null;
             /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all. */
             allowed_providers?: string[] | null;
+            /** @description How many days the content log keeps the bodies of the key's requests and their responses. 0 turns it off, and null means the project's setting. */
+            content_log_days?: number | null;
             /**
              * Unix time
              * @description When the key stops working, in the future. Null means never.
@@ -2329,6 +2359,8 @@ export interface components {
             allowed_models: string[] | null;
             /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all. */
             allowed_providers: string[] | null;
+            /** @description How many days the content log keeps the bodies of the key's requests and their responses. 0 turns it off, and null means the project's setting. */
+            content_log_days: number | null;
             /** @description The ID of the key's owner in another system. */
             external_id: string | null;
             /** @description Pairs of strings that you attached to the key. */
@@ -2424,6 +2456,8 @@ export interface components {
             allowed_models: string[] | null;
             /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all. */
             allowed_providers: string[] | null;
+            /** @description How many days the content log keeps the bodies of the key's requests and their responses. 0 turns it off, and null means the project's setting. */
+            content_log_days: number | null;
             /** @description The ID of the key's owner in another system. */
             external_id: string | null;
             /** @description Pairs of strings that you attached to the key. */
@@ -2505,6 +2539,8 @@ export interface components {
             allowed_models?: string[] | null;
             /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all. */
             allowed_providers?: string[] | null;
+            /** @description How many days the content log keeps the bodies of the project's requests and their responses. 0 and null turn it off. A key's own setting comes first. Default: `null`. */
+            content_log_days?: number | null;
             /** @description Limits in addition to the `monthly_budget`. All that match a request's model apply. */
             limits?: components["schemas"]["SpendingLimitCreate"][] | null;
             /** @description Raises the `monthly_budget` for a time. Null means no raise. */
@@ -2525,6 +2561,8 @@ export interface components {
             allowed_models?: string[] | null;
             /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all. */
             allowed_providers?: string[] | null;
+            /** @description How many days the content log keeps the bodies of the project's requests and their responses. 0 and null turn it off. A key's own setting comes first. */
+            content_log_days?: number | null;
             /** @description Replaces all limits. A limit with the `id`, or with the same `models` and `window`, keeps its spending. Null removes all. */
             limits?: components["schemas"]["SpendingLimitCreate"][] | null;
             /** @description Raises the `monthly_budget` for a time. Null means no raise. */
@@ -2559,6 +2597,8 @@ export interface components {
             allowed_models: string[] | null;
             /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all. */
             allowed_providers: string[] | null;
+            /** @description How many days the content log keeps the bodies of the project's requests and their responses. 0 and null turn it off. A key's own setting comes first. */
+            content_log_days: number | null;
             /** @description Limits in addition to the `monthly_budget`. */
             limits: components["schemas"]["SpendingLimit"][];
             /** @description The raise of the `monthly_budget` in force, or null. */
@@ -4395,6 +4435,34 @@ export interface components {
             credits: components["schemas"]["Credits"];
             /** @description The simulated cost of test requests. */
             simulated_credits: components["schemas"]["Credits"];
+        };
+        /** @description The content of a request. */
+        AuditContent: {
+            /** @constant */
+            object: "audit.content";
+            request_id: components["schemas"]["RequestId"];
+            /** @description The body that the client sent. The fields of a form are a JSON object. */
+            request: components["schemas"]["AuditContentPart"];
+            /** @description The body that the client got. A stream is assembled into the response that the same request has without a stream. */
+            response: components["schemas"]["AuditContentPart"];
+            /**
+             * Unix time
+             * @description When the content is deleted.
+             */
+            expires_at: number;
+        };
+        /** @description A body, without secrets and binary data. */
+        AuditContentPart: {
+            /** @description The media type of the body. */
+            content_type: string;
+            /** @description The body as text: JSON in most cases, and a size such as `[audio/mpeg, 5120 bytes]` for audio. Empty if there was none. */
+            body: string;
+            /** @description The number of bytes that were sent. */
+            size: number;
+            /** @description Whether `body` was cut at 256 KiB. */
+            truncated: boolean;
+            /** @description Whether `body` was assembled from a stream. */
+            streamed: boolean;
         };
         /** @description An authenticated request. */
         AuditEntry: {
@@ -7534,6 +7602,41 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AuditEntry"];
+                };
+            };
+            /** @description An error. */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Error"];
+                };
+            };
+        };
+    };
+    getAuditContent: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The project of the request. */
+                "Service-Project"?: components["parameters"]["ServiceProject"];
+            };
+            path: {
+                /** @description The request's ID. */
+                id: components["schemas"]["RequestId"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The content. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditContent"];
                 };
             };
             /** @description An error. */
