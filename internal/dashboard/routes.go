@@ -14,6 +14,7 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
+	"turnpike/internal/media"
 	"turnpike/internal/people"
 	"turnpike/internal/web"
 )
@@ -248,6 +249,9 @@ func Routes() []Route {
 			Route{Path: path + "/{id}", id: id, Scope: tab.Reads, page: tab.jobPage},
 			Route{Path: path + "/{id}/cancel", id: id, Scope: tab.Writes, action: tab.cancel, formPage: tab.jobPage},
 			Route{Path: path + "/{id}/delete", id: id, Scope: tab.Writes, action: tab.remove, formPage: tab.jobPage})
+		if tab.Kind == media.Images {
+			workspace = append(workspace, Route{Path: path + "/{id}/images.zip", id: id, Scope: tab.Reads, Download: true, page: tab.downloadImages})
+		}
 	}
 	for _, tab := range batchTabs {
 		workspace = append(workspace, tab.routes()...)

@@ -2,12 +2,14 @@ package dashboard
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/agents"
 	"turnpike/internal/agents/tools"
 	"turnpike/internal/audit"
@@ -114,12 +116,34 @@ func (c *clipper) clip(s string, most int) clipped {
 	return out
 }
 
+// segment is a part of a step's bar in the timeline, in percent of the shown steps.
+type segment struct {
+	Kind     segmentKind
+	At, Wide string
+}
+
+type segmentKind string
+
+const (
+	modelSegment segmentKind = "model"
+	toolSegment  segmentKind = "tool"
+	waitSegment  segmentKind = "wait" // for a decision
+)
+
 type callRow struct {
 	*agents.Call
 	Given   clipped // the arguments
 	Got     clipped // the output
 	Why     clipped // the reason of the decision
-	Decider string  // a person's name, or a key's ID
+	Decider string  // the name of a person or a key
+}
+
+// Waited returns how long the call waited for a decision.
+func (c callRow) Waited(step stepRow) time.Duration { return between(step.CompletedAt, c.DecidedAt) }
+
+// Pending reports whether the call waits for a person or for the client.
+func (c callRow) Pending() bool {
+	return c.ExpiresAt != nil && c.FinishedAt == nil && c.StartedAt == nil
 }
 
 // Took returns the duration of the call.
@@ -133,12 +157,91 @@ type stepRow struct {
 	Words clipped
 	Calls []callRow
 	More  int // calls that aren't shown
+	Open  bool
+	Bar   []segment
 }
 
-// Took returns the duration of the step.
+// ModelTook returns how long the model took.
+func (s stepRow) ModelTook() time.Duration { return between(&s.CreatedAt, s.CompletedAt) }
+
+// Took returns the duration of the step with its calls, or 0 until it ends.
 func (s stepRow) Took() time.Duration {
-	return between(&s.CreatedAt, s.CompletedAt)
+	end := s.CompletedAt
+	for _, c := range s.Calls {
+		if c.FinishedAt == nil {
+			return 0
+		}
+		if end == nil || c.FinishedAt.After(*end) {
+			end = c.FinishedAt
+		}
+	}
+	return between(&s.CreatedAt, end)
 }
+
+// Head returns the tools that the step calls, or the beginning of the model's text.
+func (s stepRow) Head() string {
+	if len(s.Calls) == 0 {
+		return accounts.Preview(s.Words.Text)
+	}
+	tools := web.Map(s.Calls, func(c callRow) string { return c.Tool })
+	if s.More > 0 {
+		tools = append(tools, "…")
+	}
+	return strings.Join(tools, ", ")
+}
+
+// isOpen reports whether the step is shown open at first: it is the last one, failed, or
+// waits.
+func (s stepRow) isOpen(last bool) bool {
+	return last || s.Status != "completed" || slices.ContainsFunc(s.Calls, callRow.Pending)
+}
+
+type moment struct {
+	kind     segmentKind
+	from, to *time.Time
+}
+
+func (s stepRow) moments() []moment {
+	list := []moment{{modelSegment, &s.CreatedAt, s.CompletedAt}}
+	for _, c := range s.Calls {
+		list = append(list, moment{waitSegment, s.CompletedAt, c.DecidedAt}, moment{toolSegment, c.StartedAt, c.FinishedAt})
+	}
+	return list
+}
+
+// drawSteps sets the bars of steps, on one time axis.
+func drawSteps(steps []stepRow) {
+	if len(steps) == 0 {
+		return
+	}
+	start, end := steps[0].CreatedAt, steps[0].CreatedAt
+	for _, s := range steps {
+		for _, m := range s.moments() {
+			if m.to != nil && m.to.After(end) {
+				end = *m.to
+			}
+		}
+	}
+	whole := end.Sub(start)
+	if whole <= 0 {
+		return
+	}
+	for i, s := range steps {
+		for _, m := range s.moments() {
+			if between(m.from, m.to) <= 0 {
+				continue
+			}
+			at, wide := float64(m.from.Sub(start))/float64(whole)*100, float64(m.to.Sub(*m.from))/float64(whole)*100
+			wide = max(wide, minSegment)
+			steps[i].Bar = append(steps[i].Bar, segment{m.kind, decimals(min(at, 100-wide)), decimals(wide)})
+		}
+	}
+}
+
+// minSegment keeps short parts of a bar visible, in percent.
+const minSegment = 0.6
+
+func decimals(n float64) string { return strconv.FormatFloat(n, 'f', 2, 64) }
 
 // pendingAction is a decision or an output that the run waits for.
 type pendingAction struct {
@@ -189,6 +292,9 @@ type toolRow struct {
 
 // Cancels reports whether the run can be canceled.
 func (d runData) Cancels() bool { return !d.Run.Status.Ended() && d.Run.Status != agents.Cancelling }
+
+// Took returns how long the run took, or 0 until it ends.
+func (d runData) Took() time.Duration { return between(&d.Run.CreatedAt, d.Run.CompletedAt) }
 
 // Verification returns the result of the checks, or nil.
 func (d runData) Verification() *events.Verification {
@@ -302,7 +408,11 @@ func (req *request) runSteps(d *runData) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range steps {
+	keys, err := req.keyNames(web.Map(calls, func(c *agents.Call) string { return c.DecidedBy }))
+	if err != nil {
+		return err
+	}
+	for i, p := range steps {
 		row := stepRow{Step: p, Words: clips.clip(p.Text, stepText)}
 		for _, c := range calls {
 			if c.Step != p.Number {
@@ -312,11 +422,13 @@ func (req *request) runSteps(d *runData) error {
 				row.More++
 				continue
 			}
-			row.Calls = append(row.Calls, callRow{Call: c, Given: clips.clip(escapeInvisible(showJSON(c.Arguments)), stepText), Got: clips.clip(c.Output, stepText),
-				Why: clips.clip(c.Reason, stepText), Decider: cmp.Or(names[c.DecidedBy], c.DecidedBy)})
+			row.Calls = append(row.Calls, callRow{Call: c, Given: clips.clip(escapeInvisible(showJSON(c.Arguments)), stepText), Got: clips.clip(showJSON(c.Output), stepText),
+				Why: clips.clip(c.Reason, stepText), Decider: actorName(c.DecidedBy, names, keys)})
 		}
+		row.Open = row.isOpen(i == len(steps)-1)
 		d.Steps = append(d.Steps, row)
 	}
+	drawSteps(d.Steps)
 	if d.One {
 		return nil
 	}

@@ -1,11 +1,16 @@
 package dashboard_test
 
 import (
+	"archive/zip"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"html"
+	"io"
+	"io/fs"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -130,7 +135,7 @@ func TestImageBatchPageShowsItsImages(t *testing.T) {
 		m.get(t, m.in(accounts.Live, "jobs/images")).hides(t, id)
 
 		path := m.in(accounts.Test, "jobs/images/"+id)
-		page := m.get(t, path).shows(t, "completed", "2 completed, 1 failed, of 3", "requests/"+made.Header.Get("X-Request-Id"), "2 more", "moderation_blocked_output").
+		page := m.get(t, path).shows(t, "completed", "2 completed, 1 failed, of 3", path+`/images.zip" download`, "requests/"+made.Header.Get("X-Request-Id"), "2 more", "moderation_blocked_output").
 			hides(t, "far away").harmless(t).small(t)
 		links := page.links()
 		if len(links) != 2+4 {
@@ -153,10 +158,76 @@ func TestImageBatchPageShowsItsImages(t *testing.T) {
 		if n := len(m.get(t, path+"?part=2").links()); n != 6 {
 			t.Errorf("%d pictures of the last request", n)
 		}
+		for _, b := range []*browser{m.browser, member(t, s, m.workspace, accounts.Viewer)} {
+			m.checkArchive(t, b.get(t, path+"/images.zip").is(t, 200), ended, "")
+		}
+		// An image that has expired is named.
+		if err := os.Remove(imageFile(t, s, ended.Text("results.0.images.1.sha256"))); err != nil {
+			t.Fatal(err)
+		}
+		m.checkArchive(t, m.get(t, path+"/images.zip").is(t, 200), ended, id+"-0-1.png")
+		other := member(t, s, s.Workspace(t, "other"), accounts.Owner)
+		other.get(t, other.in(accounts.Test, "jobs/images/"+id+"/images.zip")).is(t, 404)
 		for _, wrong := range []string{"3", "-1", "x"} {
 			m.get(t, path+"?part="+wrong).is(t, 404)
 		}
 	})
+}
+
+// imageFile returns the path of a stored file.
+func imageFile(t *testing.T, s *harness.Server, sha256 string) (path string) {
+	t.Helper()
+	err := filepath.WalkDir(s.Data, func(at string, _ fs.DirEntry, err error) error {
+		if filepath.Base(at) == sha256 {
+			path = at
+		}
+		return err
+	})
+	if err != nil || path == "" {
+		t.Fatalf("%s is not stored: %v", sha256, err)
+	}
+	return path
+}
+
+// checkArchive checks that an archive has the images of a batch, except for a missing one.
+func (m *jobClient) checkArchive(t *testing.T, got *response, batch *harness.Response, missing string) {
+	t.Helper()
+	archive, err := zip.NewReader(strings.NewReader(got.body), int64(len(got.body)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := batch.Text("id")
+	want := map[string]string{}
+	for i, n := range map[int]int{0: 2, 2: 6} {
+		for k := range n {
+			want[fmt.Sprintf("%s-%d-%d.png", id, i, k)] = batch.Text(fmt.Sprintf("results.%d.images.%d.sha256", i, k))
+		}
+	}
+	delete(want, missing)
+	for _, f := range archive.File {
+		in, err := f.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := io.ReadAll(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.Name == "missing.txt" && missing != "" && strings.Contains(string(content), missing+"\n") {
+			missing = ""
+			continue
+		}
+		if sum := sha256.Sum256(content); hex.EncodeToString(sum[:]) != want[f.Name] {
+			t.Errorf("%s in the archive has %d bytes with another hash than %q", f.Name, len(content), want[f.Name])
+		}
+		delete(want, f.Name)
+	}
+	if len(want) > 0 || missing != "" {
+		t.Errorf("the archive lacks %v, and does not say that %q is missing", want, missing)
+	}
+	if disposition := got.header.Get("Content-Disposition"); disposition != `attachment; filename="`+id+`.zip"` {
+		t.Errorf("the archive is sent as %q", disposition)
+	}
 }
 
 func TestVideoAndVoicePagesShowTheirFiles(t *testing.T) {
@@ -222,6 +293,10 @@ func TestJobsCanBeCanceledAndDeleted(t *testing.T) {
 		} {
 			id := m.create(t, order.path, order.body).Text("id")
 			path := m.in(accounts.Test, "jobs/"+kind+"/"+id)
+			if kind == "images" {
+				m.get(t, path).hides(t, "Download all")
+				m.get(t, path+"/images.zip").rejects(t, 404, "has no images")
+			}
 			m.get(t, path).shows(t, "queued", path+"/cancel").hides(t, path+"/delete")
 			viewer.get(t, path).shows(t, "queued").hides(t, "/cancel")
 			for _, act := range []string{"/cancel", "/delete"} {

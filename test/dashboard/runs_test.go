@@ -85,7 +85,7 @@ func TestRunPageShowsSimulatedTools(t *testing.T) {
 		o.get(t, o.in(accounts.Test, "runs/"+id)).shows(t, "HTTP and MCP tools are simulated")
 		o.post(t, path, url.Values{"decision": {"approve"}, "arguments_hash": {hash}}).redirectsTo(t, o.in(accounts.Test, "runs/"+id))
 		o.waitFor(t, "/v1/agents/runs/"+id, "completed")
-		page := o.get(t, o.in(accounts.Test, "runs/"+id)).shows(t, "The check was simulated.", "&#34;simulated&#34;:true")
+		page := o.get(t, o.in(accounts.Test, "runs/"+id)).shows(t, "The check was simulated.", "&#34;simulated&#34;: true")
 		if n := strings.Count(page.body, `>simulated</span>`); n != 2 {
 			t.Errorf("the page has %d badges, want one for the call and one for the check", n)
 		}
