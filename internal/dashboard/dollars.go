@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"html/template"
+	"math"
 	"strconv"
 	"strings"
 
@@ -17,7 +18,7 @@ const (
 )
 
 // dollars returns what credits are worth, or an empty string if the operator hasn't set their value.
-// Amounts below a dollar have more decimals.
+// Amounts below a dollar that aren't whole cents have more decimals.
 func (req *request) dollars(amount credits.Micro) string { return req.dollarsWith(amount, fewDecimals) }
 
 func (req *request) dollarsWith(amount credits.Micro, decimals int) string {
@@ -33,7 +34,7 @@ func (req *request) dollarsWith(amount credits.Micro, decimals int) string {
 	if value > 0 && value < smallestDollars {
 		return "<" + sign + "$" + strconv.FormatFloat(smallestDollars, 'f', manyDecimals, 64)
 	}
-	if value > 0 && value < 1 {
+	if cents := value * 100; value < 1 && math.Abs(cents-math.Round(cents)) > smallestDollars {
 		decimals = manyDecimals
 	}
 	return sign + "$" + web.GroupThousands(strconv.FormatFloat(value, 'f', decimals, 64))

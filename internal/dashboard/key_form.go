@@ -11,7 +11,9 @@ import (
 	"turnpike/internal/catalog"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
+	"turnpike/internal/gateway"
 	"turnpike/internal/spend"
+	"turnpike/internal/web"
 )
 
 type keyForm struct {
@@ -40,11 +42,13 @@ type preset struct {
 // scopeGroup is the scopes of one resource.
 type scopeGroup struct {
 	Resource string
+	All      *scopeBox // the wildcard, if the person may grant it
 	Scopes   []scopeBox
 }
 
 type scopeBox struct {
 	Name   string
+	Note   string
 	Ticked bool
 }
 
@@ -105,7 +109,19 @@ func (req *request) newKeyForm(k *access.Key, chosen string) (*keyForm, error) {
 		if i < 0 {
 			i, f.Scopes = len(f.Scopes), append(f.Scopes, scopeGroup{Resource: resource})
 		}
-		f.Scopes[i].Scopes = append(f.Scopes[i].Scopes, scopeBox{name, slices.Contains(k.Scopes, name)})
+		box := scopeBox{name, scopeNotes[access.Scope(name)], slices.Contains(k.Scopes, name)}
+		if strings.HasSuffix(name, ":*") {
+			f.Scopes[i].All = &box
+		} else {
+			f.Scopes[i].Scopes = append(f.Scopes[i].Scopes, box)
+		}
+	}
+	if slices.Contains(req.principal.Scopes, "*") {
+		for i, g := range f.Scopes {
+			if name := g.Resource + ":*"; g.All == nil && len(g.Scopes) > 1 {
+				f.Scopes[i].All = &scopeBox{Name: name}
+			}
+		}
 	}
 	if k.ExpiresAt != nil {
 		f.LastDay = lastDay(*k.ExpiresAt)
@@ -270,6 +286,17 @@ type allowedForm struct{ Models, Providers string }
 
 func newAllowedForm(a catalog.Allowed) allowedForm {
 	return allowedForm{showList(a.Models), showList(a.Providers)}
+}
+
+// KnownModels returns the models that a list of models can name.
+func (s *shell) KnownModels() ([]string, error) {
+	callable, err := s.req.s.Gateway.Models(s.req.Context(), gateway.Owner{Principal: s.req.principal})
+	if err != nil {
+		return nil, err
+	}
+	names := web.Map(callable.Models, func(m *catalog.Model) string { return m.ID })
+	slices.Sort(names)
+	return slices.Compact(names), nil
 }
 
 // readAllowed reads the lists of a form. Only changed lists are checked, because models of others may have

@@ -62,6 +62,11 @@ func rotateKey(req *request) (*view, error) {
 		if k.Previous != nil && !r.Force {
 			return fault.Param(fault.InvalidState, "force", "The previous secret still works. Select that it may stop working, or end its grace period first.")
 		}
+		if r.Grace == 0 {
+			if err := req.checkTypedName(k.Name); err != nil {
+				return err
+			}
+		}
 		value, err = req.s.Keys.Rotate(req.Context(), tx, req.caller(), k, r)
 		return err
 	})
@@ -96,6 +101,9 @@ func endGrace(req *request) (*view, error) {
 func revokeKey(req *request) (*view, error) {
 	notice := "Revoked the key and its scoped tokens."
 	k, err := req.changeKey(func(tx *db.Tx, k *access.Key) error {
+		if err := req.checkTypedName(k.Name); err != nil {
+			return err
+		}
 		if req.form("descendants") == "" {
 			return req.s.Keys.Revoke(req.Context(), tx, req.caller(), k)
 		}

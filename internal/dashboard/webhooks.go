@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"errors"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,10 +25,26 @@ type endpointRow struct {
 	Grace  bool // the previous secret still signs
 }
 
+// Host returns the host of the endpoint's URL, which is what a person types to delete it. A tunnel has none.
+func (e endpointRow) Host() string {
+	u, err := url.Parse(e.URL)
+	if err != nil {
+		return ""
+	}
+	return u.Host
+}
+
 // heldCount is the number of held deliveries, up to a maximum.
 type heldCount struct {
 	N    int
 	More bool
+}
+
+func (h heldCount) String() string {
+	if h.More {
+		return showCount(h.N) + " or more"
+	}
+	return showCount(h.N)
 }
 
 const (
@@ -358,6 +375,9 @@ func deleteEndpoint(req *request) (*view, error) {
 	return req.save(req.to("webhooks"), "Endpoint deleted. You can still view its deliveries.", func(tx *db.Tx) error {
 		e, err := req.lockEndpoint(tx)
 		if err != nil {
+			return err
+		}
+		if err := req.checkTypedName(endpointRow{Endpoint: e}.Host()); err != nil {
 			return err
 		}
 		return req.s.Webhooks.Delete(req.Context(), tx, req.actor(), e)

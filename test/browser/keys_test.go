@@ -10,6 +10,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
+	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/db/dbtest"
 	"turnpike/test/harness"
@@ -65,11 +66,16 @@ func TestKeyIsCreatedUsedRotatedAndRevoked(t *testing.T) {
 			for _, key := range []string{value, next} {
 				s.Do(t, models(key)).Want(t, 200, "")
 			}
+			b.tap("End grace period…")
 			b.press("End grace period")
 			b.misses("The old secret …")
 			s.Do(t, models(value)).Want(t, 401, "authentication_error")
 			s.Do(t, models(next)).Want(t, 200, "")
 
+			b.tap("Revoke key…")
+			b.clickOn("#ask-revoke [popovertargetaction=hide]")
+			s.Do(t, models(next)).Want(t, 200, "")
+			b.tap("Revoke key…")
 			b.press("Revoke key")
 			b.sees("revoked")
 			s.Do(t, models(next)).Want(t, 401, "authentication_error")
@@ -159,4 +165,52 @@ func TestEnvironmentsLookDifferent(t *testing.T) {
 func (b *tab) looks() string {
 	b.t.Helper()
 	return eval[string](b, `(() => { const now = document.querySelector(".switch [aria-current]"); return now.textContent + " " + getComputedStyle(now).backgroundColor; })()`)
+}
+
+func TestLiveKeyIsRevokedInADialogAfterTypingItsName(t *testing.T) {
+	t.Parallel()
+	s := harness.Start(t, harness.Config(t, "sqlite"), harness.NewClock())
+	w := s.Workspace(t, "acme")
+	value, id := s.KeyOf(t, &access.Key{Tenant: w.In(accounts.Live), Name: "Shop", Scopes: []string{"*"}})
+	b := owner(t, s, w)
+	page := in(w, accounts.Live, "keys/"+id)
+	modal := func() bool { return eval[bool](b, `document.querySelector("#ask-revoke:modal") !== null`) }
+	b.open(page)
+	b.tap("Revoke key…")
+	if !modal() {
+		t.Error("the question isn't a modal dialog")
+	}
+	if !eval[bool](b, `document.activeElement.name === "confirm_name"`) {
+		t.Error("the name isn't focused")
+	}
+	b.fill("Type", "Shap")
+	b.tap("Revoke key")
+	if !modal() || eval[bool](b, `document.querySelector("#ask-revoke input").checkValidity()`) {
+		t.Error("another name is accepted")
+	}
+	s.Do(t, models(value)).Want(t, 200, "")
+	b.run(chromedp.SendKeys(`#ask-revoke input`, "\b\b\bhop"))
+	b.press("Revoke key")
+	b.sees("revoked")
+	s.Do(t, models(value)).Want(t, 401, "authentication_error")
+}
+
+func TestLiveKeyIsRevokedWithoutJavaScript(t *testing.T) {
+	t.Parallel()
+	s := harness.Start(t, harness.Config(t, "sqlite"), harness.NewClock())
+	w := s.Workspace(t, "acme")
+	value, id := s.KeyOf(t, &access.Key{Tenant: w.In(accounts.Live), Name: "Shop", Scopes: []string{"*"}})
+	b := owner(t, s, w)
+	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	b.open(in(w, accounts.Live, "keys/"+id))
+	b.allow(400)
+	b.tap("Revoke key…")
+	b.fill("Type", "Shap")
+	b.press("Revoke key")
+	b.sees("Type \"Shop\" to confirm.")
+	s.Do(t, models(value)).Want(t, 200, "")
+	eval[string](b, `document.querySelector("#ask-revoke input").value = "Shop"`)
+	b.press("Revoke key")
+	b.sees("revoked")
+	s.Do(t, models(value)).Want(t, 401, "authentication_error")
 }

@@ -125,3 +125,27 @@ func TestPasskeyConfirmsIdentity(t *testing.T) {
 	b.tap("Add a passkey")
 	b.sees("This device already has a passkey for your account.")
 }
+
+func TestPasswordCanBeShown(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	b := newTab(t, s)
+	b.open("/dashboard/login")
+	b.fill("Password", "a few words")
+	shown := func() string { return b.value("input[name=password]", "type") + " " + b.read(`document.querySelector("[data-reveal]").getAttribute("aria-pressed")`) }
+	if got := shown(); got != "password false" {
+		t.Errorf("at first: got %s", got)
+	}
+	b.clickOn("[data-reveal]")
+	if got := shown(); got != "text true" {
+		t.Errorf("after a click: got %s", got)
+	}
+	if field, button := eval[[]float64](b, `(() => { const r = document.querySelector("input[name=password]").getBoundingClientRect(); return [r.top, r.bottom, r.right]; })()`),
+		eval[[]float64](b, `(() => { const r = document.querySelector("[data-reveal]").getBoundingClientRect(); return [r.top, r.bottom, r.right]; })()`); button[0] < field[0]-1 || button[1] > field[1]+1 || button[2] > field[2]+1 {
+		t.Errorf("the button at %v is outside of the field at %v", button, field)
+	}
+	b.clickOn("[data-reveal]")
+	if got := shown(); got != "password false" {
+		t.Errorf("after two clicks: got %s", got)
+	}
+}

@@ -71,7 +71,7 @@ func TestBudgetsInTestHaveNoMeter(t *testing.T) {
 	t.Parallel()
 	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
-		for env, want := range map[accounts.Environment]string{accounts.Live: "0% 0 of 500", accounts.Test: "500 not applied in test"} {
+		for env, want := range map[accounts.Environment]string{accounts.Live: "0% 0 of 500 $0.00 of $0.50", accounts.Test: "500 not applied in test"} {
 			page, _ := b.createKey(t, env, url.Values{"name": {"limited"}, "preset": {"calls"}, "monthly_budget": {"500"}})
 			list := b.get(t, b.in(env, "keys"))
 			if got := list.cells("Budget this month"); len(got) != 1 || got[0] != want {

@@ -45,12 +45,6 @@ function say(button, text) {
   setTimeout(() => { button.textContent = before; }, 2000);
 }
 
-// A question before what cannot be undone.
-document.addEventListener("submit", (event) => {
-  const question = event.submitter?.dataset.ask ?? event.target.dataset.ask;
-  if (question && !confirm(question)) event.preventDefault();
-});
-
 // A form is sent once, however often its button is pressed, unless nothing came
 // of it: the browser was told to stop.
 document.addEventListener("submit", (event) => {
@@ -77,6 +71,11 @@ document.addEventListener("formdata", (event) => {
 document.addEventListener("change", (event) => {
   const all = event.target.closest("[data-all]");
   if (all) each(document, `input[name="${all.dataset.all}"]`, (box) => { box.checked = all.checked; });
+});
+
+// The menu of small screens opens at the current page.
+document.getElementById("menu")?.addEventListener("toggle", (event) => {
+  if (event.newState === "open") event.target.querySelector("[aria-current]")?.scrollIntoView({ block: "center" });
 });
 
 // A menu closes when something else is chosen.

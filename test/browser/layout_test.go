@@ -1,0 +1,128 @@
+//go:build browser
+
+package browser_test
+
+import (
+	"math"
+	"testing"
+
+	"turnpike/internal/accounts"
+	"turnpike/test/harness"
+	"turnpike/test/sampledata"
+)
+
+// sizes are a desktop and a phone.
+var sizes = [][2]int64{{1440, 900}, {390, 844}}
+
+func filled(t *testing.T) (*tab, *accounts.Workspace) {
+	t.Helper()
+	s := harness.Start(t, sampledata.Config(t, "sqlite"), harness.NewClock())
+	w := sampledata.Fill(t, s, "acme", func(text string) string { return text })
+	return owner(t, s, w.Workspace), w.Workspace
+}
+
+func TestChartTextHasOneSizeAndBarsFillTheChart(t *testing.T) {
+	t.Parallel()
+	b, w := filled(t)
+	for _, size := range sizes {
+		b.window(size[0], size[1])
+		b.open(in(w, accounts.Test, "usage?metric=requests"))
+		texts := eval[[]float64](b, `[...document.querySelectorAll(".chart .axis")].map((e) => parseFloat(getComputedStyle(e).fontSize) * e.getScreenCTM().a)`)
+		if len(texts) == 0 {
+			t.Fatal("the chart has no axis")
+		}
+		for _, px := range texts {
+			if math.Abs(px-12) > 1 {
+				t.Errorf("at %d pixels, the axis has text of %.1f pixels, want 12", size[0], px)
+			}
+		}
+		// The axis ends at most half a step above the highest bar.
+		filled := eval[float64](b, `(() => {
+			const plot = document.querySelector(".chart .drawing").getBoundingClientRect();
+			const top = Math.min(...[...document.querySelectorAll(".chart .bar")].map((e) => e.getBoundingClientRect().top));
+			return (plot.bottom - top) / plot.height;
+		})()`)
+		if filled < 0.7 {
+			t.Errorf("at %d pixels, the highest bar fills %.0f%% of the chart", size[0], 100*filled)
+		}
+	}
+}
+
+func TestMenuOnPhonesShowsTheCurrentPage(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	w := s.Workspace(t, "acme")
+	b := owner(t, s, w)
+	b.window(390, 844)
+	for _, page := range []string{"requests", "log", "settings"} {
+		b.open(in(w, accounts.Test, page))
+		b.clickOn(".drawer-open")
+		b.until("the menu shows "+page, func() bool {
+			return eval[bool](b, `(() => {
+				const e = document.querySelector(".side a[aria-current=page]");
+				const r = e.getBoundingClientRect();
+				const at = document.elementFromPoint(r.left + r.width / 2, r.top + r.height / 2);
+				return r.top >= 0 && r.bottom <= innerHeight && r.left >= 0 && r.right <= innerWidth && (at === e || e.contains(at));
+			})()`)
+		})
+	}
+}
+
+func TestAdminLogIsReadableOnPhones(t *testing.T) {
+	t.Parallel()
+	b, w := filled(t)
+	b.window(390, 844)
+	b.open(in(w, accounts.Test, "log"))
+	// No word is on two lines. IDs may be.
+	broken := eval[[]string](b, `[...document.querySelectorAll("main table.list tbody tr:not([hidden]) td")].filter((cell) => {
+		if (!cell.offsetParent || cell.querySelector("pre, details")) return false;
+		const range = document.createRange();
+		for (const node of (function* walk(n) { if (n.nodeType === 3) yield n; else for (const c of n.childNodes) yield* walk(c); })(cell)) {
+			for (const word of node.data.matchAll(/(?<!\w)[A-Za-z]{2,16}(?!\w)/g)) {
+				range.setStart(node, word.index);
+				range.setEnd(node, word.index + word[0].length);
+				if (new Set([...range.getClientRects()].map((r) => Math.round(r.top))).size > 1) return true;
+			}
+		}
+		return false;
+	}).map((cell) => cell.innerText)`)
+	if len(broken) > 0 {
+		t.Errorf("words are broken in %q", broken)
+	}
+	if eval[int](b, `document.querySelectorAll("main table.list tbody tr").length`) == 0 {
+		t.Error("the log has no rows")
+	}
+}
+
+func TestFieldsOfANewProjectAreAligned(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	w := s.Workspace(t, "acme")
+	b := owner(t, s, w)
+	for _, width := range []int64{1440, 800} {
+		b.window(width, 900)
+		b.open(in(w, accounts.Test, "projects"))
+		b.clickOn("#new-project summary")
+		tops := eval[[][2]float64](b, `[...document.querySelectorAll("#new-project label > input")].map((e) => [e.parentElement.getBoundingClientRect().top, e.getBoundingClientRect().top])`)
+		if len(tops) < 3 {
+			t.Fatalf("got %d fields, want 3", len(tops))
+		}
+		for _, field := range tops[1:] {
+			if math.Abs(field[0]-tops[0][0]) < 1 && math.Abs(field[1]-tops[0][1]) >= 1 {
+				t.Errorf("at %d pixels, fields of one row are at %v", width, tops)
+			}
+		}
+	}
+}
+
+func TestModelListCompletesItsLastName(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	w := s.Workspace(t, "acme")
+	b := owner(t, s, w)
+	b.open(in(w, accounts.Test, "keys/new"))
+	b.write("input[name=allowed_models]", "claude-*, gpt-4")
+	if !eval[bool](b, `[...document.getElementById("known-models").options].some((o) => o.value === "claude-*, gpt-4o-mini")`) {
+		t.Error("the second name isn't completed")
+	}
+}
