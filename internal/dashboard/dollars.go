@@ -49,7 +49,7 @@ func (req *request) inDollars(amounts ...credits.Micro) string {
 	return " (" + strings.Join(list, " of ") + ")"
 }
 
-// Dollars returns amounts of credits in dollars, to be shown beside them: one, or one of another. It is empty if the
+// Dollars returns amounts of credits in dollars, to be shown next to them: one, or one of another. It is empty if the
 // value of a credit isn't known.
 func (s *shell) Dollars(amounts ...any) template.HTML { return s.showDollars(fewDecimals, amounts) }
 

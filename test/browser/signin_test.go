@@ -132,7 +132,9 @@ func TestPasswordCanBeShown(t *testing.T) {
 	b := newTab(t, s)
 	b.open("/dashboard/login")
 	b.fill("Password", "a few words")
-	shown := func() string { return b.value("input[name=password]", "type") + " " + b.read(`document.querySelector("[data-reveal]").getAttribute("aria-pressed")`) }
+	shown := func() string {
+		return b.value("input[name=password]", "type") + " " + b.read(`document.querySelector("[data-reveal]").getAttribute("aria-pressed")`)
+	}
 	if got := shown(); got != "password false" {
 		t.Errorf("at first: got %s", got)
 	}
