@@ -35,6 +35,7 @@ import (
 	"turnpike/internal/modelroutes"
 	"turnpike/internal/notifications"
 	"turnpike/internal/operators"
+	"turnpike/internal/spend"
 	"turnpike/internal/tunnel"
 	"turnpike/internal/web"
 	"turnpike/internal/webhooks"
@@ -48,6 +49,7 @@ type Deps struct {
 	Tokens      *access.Tokens
 	Projects    *accounts.Directory
 	Log         *audit.Log
+	Settler     *spend.Settler
 	Refused     *audit.Refused
 	Throttled   *audit.Throttled
 	Limiter     *limits.Limiter
@@ -214,7 +216,19 @@ func (c *Call) handleV1() error {
 			return err
 		}
 	}
+	if showsSpending(c.route.Scope) {
+		c.s.Settler.CatchUp(c.Context())
+	}
 	return c.route.handle(c)
+}
+
+// showsSpending reports whether the endpoints of a scope return balances or usage.
+func showsSpending(s access.Scope) bool {
+	switch s {
+	case access.UsageRead, access.BillingRead, access.BillingWrite, access.KeysRead, access.KeysWrite, access.ProjectsRead, access.ProjectsWrite, access.UsersRead, access.UsersWrite:
+		return true
+	}
+	return false
 }
 
 // authorize authenticates the request, opens its log entry, applies the key's

@@ -121,13 +121,13 @@ func (i *instance) join(ctx context.Context) (err error) {
 	i.group = db.NewGroup(d).Named("requests")
 	i.events = events.NewPublisher(i.now)
 	i.ledger = spend.NewLedger(d)
-	i.settler = spend.NewSettler(i.ledger, i.events, i.now)
+	i.settler = spend.NewSettler(i.ledger, i.events, i.now).Journal(i.node.ID)
 	i.log = audit.NewLog(i.group, i.node, i.settler.Settle)
 	if err := i.recoverOnce(ctx); err != nil {
 		// One dead node must not keep the others from serving.
 		slog.Log(ctx, db.LogLevel(err), "failed to recover requests of evicted nodes, whose credits stay reserved; retrying", "retry_in", recoverInterval, "error", err)
 	}
-	i.leases = i.ledger.LeaseCache(i.node)
+	i.leases = i.ledger.LeaseCache(i.node).PostWith(i.settler)
 	i.limiter = limits.New(d, i.node.ID, i.now)
 	return nil
 }
@@ -257,13 +257,13 @@ func (i *instance) renderBatchError(e batches.Endpoint, f *fault.Error, requestI
 
 func (i *instance) buildHandler(context.Context) error {
 	d := i.store.DB
-	pages, err := dashboard.New(dashboard.Options{DB: d, Ring: i.store.Ring, People: i.people, Keys: i.keys, Tokens: i.tokens, Webhooks: i.hooks, Media: i.media,
+	pages, err := dashboard.New(dashboard.Options{DB: d, Ring: i.store.Ring, People: i.people, Keys: i.keys, Tokens: i.tokens, Settler: i.settler, Webhooks: i.hooks, Media: i.media,
 		Agents: i.agents, ToolServers: i.toolServers, Routes: i.routes, Gateway: i.gateway, Leaks: i.leaks, Federation: i.federation, Files: i.files, APIFiles: i.apiFiles, Batches: i.batches, Outbox: i.outbox, Notifications: i.notifications, PublicURL: i.URL(), ListenURL: i.ListenURL(), Now: i.now,
 		SignIn: func() *dashboard.SignInProvider { return i.settings.Load().signIn }, TrustedProxies: i.trustedProxies, Facts: i.facts, Definitions: i.manager()})
 	if err != nil {
 		return err
 	}
-	i.api = api.New(api.Deps{DB: d, Auth: i.auth, Keys: i.keys, Tokens: i.tokens, Projects: i.directory, Log: i.log, Refused: i.refused, Throttled: i.throttled,
+	i.api = api.New(api.Deps{DB: d, Auth: i.auth, Keys: i.keys, Tokens: i.tokens, Projects: i.directory, Log: i.log, Settler: i.settler, Refused: i.refused, Throttled: i.throttled,
 		Limiter: i.limiter, Webhooks: i.hooks, Tunnels: i.tunnels, Files: i.files, Media: i.media, Agents: i.agents, ToolServers: i.toolServers, Routes: i.routes, Leaks: i.leaks, Federation: i.federation, Gateway: i.gateway,
 		Idempotency: i.idempotency, Conversations: i.conversations, Contents: i.contents, Background: i.background, APIFiles: i.apiFiles, Batches: i.batches, Notifications: i.notifications, Now: i.now, PublicURL: i.URL(), Version: i.version,
 		Operators: operators.Credentials{Ring: i.store.Ring, Now: i.now}, Definitions: i.manager()}, i.settings.Load().api)
@@ -322,6 +322,7 @@ func (i *instance) startWork(ctx context.Context) {
 		i.lastUsed.Run, i.refused.Run, i.throttled.Run,
 		i.outbox.Run, i.hold.delay(i.hooks.Run), i.hold.delay(i.notifications.Run), i.tunnels.Run, i.hold.delay(i.media.Run), i.hold.delay(i.background.Run), i.hold.delay(i.batches.Run), i.hold.delay(i.agents.Run), i.leaks.Run,
 		func(ctx context.Context) { i.leases.Run(ctx, i.store.DB) },
+		i.settler.Run,
 		i.hold.watch, i.hold.delay(i.runBackups), i.runCertificates, i.followDefinitions,
 	} {
 		i.work.Go(func() { run(ctx) })

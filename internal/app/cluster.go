@@ -43,7 +43,7 @@ func (i *instance) recoverEvictedNodes(ctx context.Context) {
 func (i *instance) recoverOnce(ctx context.Context) error {
 	_, evictErr := i.node.EvictStale(ctx)
 	_, recoverErr := i.log.Recover(ctx, i.store.DB)
-	return errors.Join(evictErr, recoverErr, i.ledger.CloseEvicted(ctx))
+	return errors.Join(evictErr, recoverErr, i.settler.CloseEvicted(ctx))
 }
 
 // disconnectEvicted marks the tunnels of evicted nodes as disconnected.

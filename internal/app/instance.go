@@ -146,7 +146,10 @@ func (i *instance) release() {
 	}
 	if i.node != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		// If this fails, another node recovers the leases.
+		// If this fails, another node recovers the charges and the leases.
+		if i.settler != nil {
+			i.settler.CatchUp(ctx)
+		}
 		if i.leases != nil {
 			_ = i.leases.ReleaseUnused(ctx, "")
 		}

@@ -111,7 +111,7 @@ func (l *attentionList) addCredits(d *homeData) {
 
 // addBudgets adds the budgets of projects, keys and their limits, and those of end users in sum.
 func (l *attentionList) addBudgets() error {
-	budgets, err := spend.TightBudgets(l.req.Context(), l.req.s.DB, l.req.workspace.ID, l.req.now(), homeRows+1)
+	budgets, err := spend.TightBudgets(l.req.Context(), l.req.ledger(), l.req.workspace.ID, l.req.now(), homeRows+1)
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (l *attentionList) addBudgets() error {
 	if len(budgets) > homeRows {
 		l.add(access.KeysRead, attention{Severity: tight, Icon: "gauge", Title: "More budgets are nearly exhausted", Link: l.req.to("keys")})
 	}
-	n, first, err := spend.RefusedUsers(l.req.Context(), l.req.s.DB, l.req.workspace.In(l.req.env), l.req.now().Add(-day))
+	n, first, err := spend.RefusedUsers(l.req.Context(), l.req.ledger(), l.req.workspace.In(l.req.env), l.req.now().Add(-day))
 	if err != nil || n == 0 {
 		return err
 	}
@@ -233,7 +233,7 @@ func (l *attentionList) addErrorSpike(hours *hourlyUsage) error {
 	}
 	start := l.req.now().Add(-time.Hour)
 	u := spend.UsageQuery{Tenant: l.req.workspace.In(l.req.env), Start: start, End: l.req.now(), Bucket: spend.ByMinute}
-	minutes, _, err := spend.RecentUsage(l.req.Context(), l.req.s.DB, u, maxMinuteUsage)
+	minutes, _, err := spend.RecentUsage(l.req.Context(), l.req.ledger(), u, maxMinuteUsage)
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func billingPage(req *request) (*view, error) {
 	if req.env != accounts.Live {
 		return &view{template: "billing_test", title: "Billing"}, nil
 	}
-	b, err := spend.ReadBilling(req.Context(), req.s.DB, req.workspace.ID, req.now())
+	b, err := spend.ReadBilling(req.Context(), req.ledger(), req.workspace.ID, req.now())
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func billingPage(req *request) (*view, error) {
 		d.Month = chosen
 	}
 	d.Present = d.Month == b.Period
-	if d.Months, err = spend.Months(req.Context(), req.s.DB, spend.Account{Level: spend.Workspace, ID: req.workspace.ID}, monthsShown); err != nil {
+	if d.Months, err = spend.Months(req.Context(), req.ledger(), spend.Account{Level: spend.Workspace, ID: req.workspace.ID}, monthsShown); err != nil {
 		return nil, err
 	}
 	if err := req.readMonth(&d); err != nil {
@@ -69,7 +69,7 @@ func billingPage(req *request) (*view, error) {
 }
 
 func (req *request) readMonth(d *billingData) error {
-	balance, err := spend.ReadBalance(req.Context(), req.s.DB, spend.Account{Level: spend.Workspace, ID: req.workspace.ID}, d.Month)
+	balance, err := spend.ReadBalance(req.Context(), req.ledger(), spend.Account{Level: spend.Workspace, ID: req.workspace.ID}, d.Month)
 	if err != nil {
 		return err
 	}

@@ -35,6 +35,7 @@ import (
 	"turnpike/internal/notifications"
 	"turnpike/internal/operators"
 	"turnpike/internal/people"
+	"turnpike/internal/spend"
 	"turnpike/internal/webhooks"
 )
 
@@ -48,6 +49,7 @@ type Options struct {
 	People      *people.People
 	Keys        *access.Keys
 	Tokens      *access.Tokens
+	Settler     *spend.Settler
 	Webhooks    *webhooks.Service
 	Media       *media.Service
 	Agents      *agents.Service

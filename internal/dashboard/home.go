@@ -92,7 +92,7 @@ func homePage(req *request) (*view, error) {
 		return nil, err
 	}
 	if req.env == accounts.Live {
-		if d.Money, err = spend.ReadBilling(req.Context(), req.s.DB, req.workspace.ID, req.now()); err != nil {
+		if d.Money, err = spend.ReadBilling(req.Context(), req.ledger(), req.workspace.ID, req.now()); err != nil {
 			return nil, err
 		}
 		if left := d.Money.Remaining(); left != nil {
@@ -156,7 +156,7 @@ func (req *request) hourlyUsage() (*hourlyUsage, error) {
 	h := &hourlyUsage{elapsed: now.Sub(first).Hours(), models: map[string]*spend.Usage{}, keys: map[string]*spend.Usage{}}
 	h.complete = len(h.hours)
 	u := spend.UsageQuery{Tenant: req.workspace.In(req.env), Start: first.Add(time.Duration(1-len(h.hours)) * time.Hour), End: now, Bucket: spend.ByHour, GroupBy: []string{"key", "model"}}
-	list, since, err := spend.RecentUsage(req.Context(), req.s.DB, u, maxHourlyUsage)
+	list, since, err := spend.RecentUsage(req.Context(), req.ledger(), u, maxHourlyUsage)
 	if err != nil {
 		return nil, err
 	}

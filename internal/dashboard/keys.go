@@ -35,7 +35,7 @@ func creatorID(k *access.Key) string {
 
 func (req *request) keyRows(list ...*access.Key) ([]keyRow, error) {
 	names := web.Map(list, func(k *access.Key) string { return k.ID })
-	spent, err := spend.Spent(req.Context(), req.s.DB, spend.Key, names, spend.PeriodOf(req.now()))
+	spent, err := spend.Spent(req.Context(), req.ledger(), spend.Key, names, spend.PeriodOf(req.now()))
 	if err != nil {
 		return nil, err
 	}

@@ -143,7 +143,7 @@ func (l limitRow) Per() string {
 
 // limitRows returns the limits of a key or a project with their spending in the current window.
 func (req *request) limitRows(owner spend.Account, limits []accounts.Limit) ([]limitRow, error) {
-	spent, err := spend.SpentUnderLimits(req.Context(), req.s.DB, []spend.Budgets{{Owner: owner, Limits: limits}}, req.now())
+	spent, err := spend.SpentUnderLimits(req.Context(), req.ledger(), []spend.Budgets{{Owner: owner, Limits: limits}}, req.now())
 	rows := make([]limitRow, len(limits))
 	for i, l := range limits {
 		rows[i] = limitRow{l, spent[l.ID]}

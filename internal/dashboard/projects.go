@@ -28,7 +28,7 @@ func (req *request) projectRows(list ...*accounts.Project) ([]projectRow, error)
 			names = append(names, spend.ProjectID(p.WorkspaceID, p.ID))
 		}
 	}
-	spent, err := spend.Spent(req.Context(), req.s.DB, spend.Project, names, spend.PeriodOf(req.now()))
+	spent, err := spend.Spent(req.Context(), req.ledger(), spend.Project, names, spend.PeriodOf(req.now()))
 	rows := make([]projectRow, len(list))
 	for i, p := range list {
 		rows[i] = projectRow{p, spent[spend.ProjectID(p.WorkspaceID, p.ID)], url.PathEscape(p.ID)}

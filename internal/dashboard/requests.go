@@ -226,7 +226,7 @@ func (req *request) rolledUp(f audit.Filter, t db.Timeline) (*db.TimelineCounts,
 			u.GroupBy = append(u.GroupBy, by.name)
 		}
 	}
-	list, since, err := spend.RecentUsage(req.Context(), req.s.DB, u, maxTimelineUsage)
+	list, since, err := spend.RecentUsage(req.Context(), req.ledger(), u, maxTimelineUsage)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"turnpike/internal/access"
 	"turnpike/internal/credits"
+	"turnpike/internal/db"
 	"turnpike/internal/logsearch"
 	"turnpike/internal/spend"
 )
@@ -72,7 +73,7 @@ func (req *request) readUsage(a usageFilter) (*usageSum, error) {
 	if a.Group == "" || a.Group == "key" { // the order of the rollup
 		bound = maxUsageRows
 	}
-	list, since, err := spend.RecentUsage(req.Context(), req.s.DB, a.UsageQuery, bound)
+	list, since, err := spend.RecentUsage(req.Context(), req.ledger(), a.UsageQuery, bound)
 	if err != nil {
 		return nil, err
 	}
@@ -310,7 +311,7 @@ func (req *request) monthlyCredits() (float64, error) {
 	if !req.principal.Grant.Allows(access.BillingRead) {
 		return 0, nil
 	}
-	b, err := spend.ReadBilling(req.Context(), req.s.DB, req.workspace.ID, req.now())
+	b, err := spend.ReadBilling(req.Context(), req.ledger(), req.workspace.ID, req.now())
 	if err != nil || b.Workspace.MonthlyCredits == nil {
 		return 0, err
 	}
@@ -351,4 +352,10 @@ func (d *usageData) Metric(u spend.Usage) string {
 	default:
 		return m.exact(m.of(u))
 	}
+}
+
+// ledger returns the database with the charges of requests that this node has just served.
+func (req *request) ledger() db.Querier {
+	req.s.Settler.CatchUp(req.Context())
+	return req.s.DB
 }

@@ -47,7 +47,7 @@ func userSettingsFingerprint(s accounts.UserSettings) string {
 
 func (req *request) userRows(list []*endusers.User) ([]userRow, error) {
 	byDefault := req.workspace.Users.Default
-	spent, err := spend.SpentByUsers(req.Context(), req.s.DB, list, byDefault, req.now())
+	spent, err := spend.SpentByUsers(req.Context(), req.ledger(), list, byDefault, req.now())
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func usersPage(req *request) (*view, error) {
 		return nil, err
 	}
 	if d.Search == "" && !d.Blocked && page.After == "" {
-		top, err := spend.TopUsers(req.Context(), req.s.DB, t, spend.PeriodOf(req.now()).Start(), spendersShown)
+		top, err := spend.TopUsers(req.Context(), req.ledger(), t, spend.PeriodOf(req.now()).Start(), spendersShown)
 		if err != nil {
 			return nil, err
 		}

@@ -272,20 +272,13 @@ func (a *alertBudget) isIn(p Period) bool {
 	return p.Window() == cmp.Or(a.window, accounts.WindowMonth)
 }
 
-// refusedBy returns the accounts whose budgets refused requests.
-func refusedBy(entries []audit.Settlement) map[accountPeriod]bool {
-	var out map[accountPeriod]bool
-	for _, e := range entries {
-		r, refused := e.Entry.Hold.(*Refusal)
-		if !refused || r.Transient || e.Entry.Environment != accounts.Live {
-			continue
-		}
-		if out == nil {
-			out = map[accountPeriod]bool{}
-		}
-		out[accountPeriod{r.Account, PeriodIn(r.Window, e.Entry.CreatedAt)}] = true
+// refusedBy returns the account whose budget refused the request.
+func refusedBy(e *audit.Entry) (accountPeriod, bool) {
+	r, refused := e.Hold.(*Refusal)
+	if !refused || r.Transient || e.Environment != accounts.Live {
+		return accountPeriod{}, false
 	}
-	return out
+	return accountPeriod{r.Account, PeriodIn(r.Window, e.CreatedAt)}, true
 }
 
 // alertAll publishes the alerts of accounts that were charged or have refused a

@@ -82,6 +82,7 @@ func (o *budgeted) published() []string {
 
 func (o *budgeted) want(alerts ...string) {
 	o.t.Helper()
+	o.post()
 	slices.Sort(alerts)
 	if got := o.published(); !slices.Equal(got, alerts) {
 		o.t.Fatalf("got alerts %q, want %q", got, alerts)

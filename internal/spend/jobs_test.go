@@ -125,7 +125,7 @@ func TestEvictionOfANodeEndsNoJob(t *testing.T) {
 		job := o.order(10 * credits.Credit)
 		o.reserve(credits.Credit) // belongs to the node itself
 		evict(t, d, o.node)
-		if err := o.ledger.CloseEvicted(t.Context()); err != nil {
+		if err := o.settler.CloseEvicted(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := o.balance(), (Balance{Reserved: 10 * credits.Credit}); got != want {

@@ -80,6 +80,7 @@ type LeaseCache struct {
 	reclaimTimeout time.Duration
 	reclaimPoll    time.Duration
 	background     func(func())                        // runs a refill; nil disables refills
+	post           func(context.Context) (bool, error) // posts the node's charges, and reports whether there were any
 	assertAlive    func(context.Context, *db.Tx) error // fails once the node is evicted
 
 	mu     sync.Mutex
@@ -156,7 +157,14 @@ type refusalMemo struct {
 
 func newLeaseCache(source leaseSource, owner string, alone bool, leaseValid func() bool) *LeaseCache {
 	return &LeaseCache{source: source, owner: owner, alone: alone, leaseValid: leaseValid, reclaimTimeout: reclaimTimeout, reclaimPoll: reclaimPoll,
-		leases: map[accountPeriod]*lease{}, refusals: newRefusals()}
+		post: func(context.Context) (bool, error) { return false, nil }, leases: map[accountPeriod]*lease{}, refusals: newRefusals()}
+}
+
+// PostWith makes the cache post the node's charges before it releases or refuses
+// credits.
+func (c *LeaseCache) PostWith(s *Settler) *LeaseCache {
+	c.post = s.Post
+	return c
 }
 
 func (c *LeaseCache) isCached(le *lease) bool {
@@ -399,6 +407,10 @@ func (c *LeaseCache) shrink(ctx context.Context, list ...keyedLease) error {
 	if len(released) == 0 {
 		return nil
 	}
+	// The ledger's leases still contain charges that are not posted.
+	if _, err := c.post(ctx); err != nil {
+		return err
+	}
 	if err := c.source.shrinkAll(ctx, released); err != nil {
 		return err
 	}
@@ -424,7 +436,9 @@ func (c *LeaseCache) Run(ctx context.Context, d *db.DB) {
 		var err error
 		select {
 		case name := <-requests:
-			err = c.ReleaseUnused(ctx, name)
+			if _, err = c.post(ctx); err == nil { // a budget may be new, without a lease
+				err = c.ReleaseUnused(ctx, name)
+			}
 		case <-tick.C:
 			err = c.ReleaseIdle(ctx)
 		case <-ctx.Done():

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"turnpike/internal/accounts"
-	"turnpike/internal/audit"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/nodes"
@@ -77,9 +76,10 @@ func addLeased(ctx context.Context, tx *db.Tx, key accountPeriod, leased credits
 // charge is the cost of a request. Every account is charged. Accounts with a
 // hold are charged from their lease.
 type charge struct {
-	keys   []accountPeriod
-	amount credits.Micro
-	leases []leaseKey
+	keys       []accountPeriod
+	amount     credits.Micro
+	leases     []leaseKey
+	isReserved bool // the leases cover it under every budget
 }
 
 type leaseKey struct {
@@ -88,7 +88,7 @@ type leaseKey struct {
 }
 
 func (r *Reservation) charge(amount credits.Micro) charge {
-	c := charge{keys: r.keys, amount: min(amount, r.Amount)}
+	c := charge{keys: r.keys, amount: min(amount, r.Amount), isReserved: true}
 	for _, h := range r.holds {
 		c.leases = append(c.leases, leaseKey{h.key, r.cache.owner})
 	}
@@ -126,9 +126,14 @@ func (p *postings) charge(c charge) {
 		add(p.balances, key, balance{Settled: c.amount})
 	}
 	for _, l := range c.leases {
-		p.lowered[l] = sum(p.lowered[l], c.amount)
-		add(p.balances, l.accountPeriod, balance{Leased: -c.amount})
+		p.lower(l, c.amount)
 	}
+}
+
+// lower deducts a charge from a lease.
+func (p *postings) lower(l leaseKey, amount credits.Micro) {
+	p.lowered[l] = sum(p.lowered[l], amount)
+	add(p.balances, l.accountPeriod, balance{Leased: -amount})
 }
 
 // charged returns the accounts with a charge, in order.
@@ -207,30 +212,6 @@ func endLeases(ctx context.Context, tx *db.Tx, owners []string) error {
 		}
 	}
 	return nil
-}
-
-// CloseEvicted ends the leases of evicted nodes whose open log entries are
-// charged. The charges come out of the leases.
-func (l *Ledger) CloseEvicted(ctx context.Context) error {
-	// Jobs end their own leases.
-	evicted, err := db.List(ctx, l.db, db.Value[string], `SELECT DISTINCT node_id FROM spend_leases WHERE (node_id < $1 OR node_id >= $2)
-		AND node_id NOT IN (SELECT id FROM nodes)`, jobPrefix, afterJobs)
-	if err != nil {
-		return fmt.Errorf("close leases: %w", err)
-	}
-	var failed error
-	for _, node := range evicted {
-		err := l.db.Write(ctx, func(tx *db.Tx) error {
-			if open, err := audit.HasOpen(ctx, tx, node); err != nil || open {
-				return err // the next recovery charges them
-			}
-			return closeLeases(ctx, tx, node)
-		})
-		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("close leases of %s: %w", node, err))
-		}
-	}
-	return failed
 }
 
 // closeLeases releases the unspent leases of an evicted node.

@@ -13,6 +13,7 @@ import (
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
+	"turnpike/internal/events"
 	"turnpike/internal/nodes"
 )
 
@@ -65,7 +66,7 @@ func TestEvictionDuringSettlementsKeepsTheLedgerExact(t *testing.T) {
 			if i == calls/2 {
 				all.Go(func() {
 					evict(t, other, node)
-					if err := NewLedger(other).CloseEvicted(t.Context()); err != nil {
+					if err := NewSettler(NewLedger(other), events.NewPublisher(time.Now), time.Now).CloseEvicted(t.Context()); err != nil {
 						t.Error(err)
 					}
 				})

@@ -224,6 +224,7 @@ func (c *LeaseCache) reserveRemote(ctx context.Context, r reserveRequest) (hold,
 type reclaimWait struct {
 	since  time.Time // when other nodes were asked
 	synced bool
+	posted bool
 }
 
 // reclaimAndWait asks other nodes once to release unused credits, and waits
@@ -233,6 +234,12 @@ type reclaimWait struct {
 func (c *LeaseCache) reclaimAndWait(ctx context.Context, r reserveRequest, refusal *Refusal, w *reclaimWait) error {
 	if !refusal.Transient {
 		return refusal
+	}
+	if !w.posted {
+		w.posted = true
+		if posted, err := c.post(ctx); posted || err != nil {
+			return err // what looked reserved may be spent
+		}
 	}
 	c.mu.Lock()
 	free, inUse := r.lease.free(), r.lease.reserved > 0

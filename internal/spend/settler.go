@@ -20,6 +20,8 @@ import (
 // Settler charges log entries in the transaction that settles them, adds up
 // usage, and publishes the alerts of budgets.
 type Settler struct {
+	db        *db.DB
+	journal   *journal // nil posts all charges directly
 	publisher *events.Publisher
 	now       func() time.Time
 	last      *db.Last[item]
@@ -32,7 +34,7 @@ type Settler struct {
 
 // NewSettler returns a settler. Pass its Settle method to audit.NewLog.
 func NewSettler(l *Ledger, p *events.Publisher, now func() time.Time) *Settler {
-	s := &Settler{publisher: p, now: now, budgets: map[Account]*alertBudget{}, alerted: map[accountPeriod]publishedSet{}}
+	s := &Settler{db: l.db, publisher: p, now: now, budgets: map[Account]*alertBudget{}, alerted: map[accountPeriod]publishedSet{}}
 	s.last = db.NewLast(s.settleAll)
 	l.db.OnSignal(accounts.SignalWorkspace, s.forgetWorkspace)
 	l.db.OnSignal(access.SignalKey, s.forgetOwner)
@@ -69,10 +71,14 @@ type item struct {
 	job   *JobCharge
 }
 
-// settleAll charges everything that a transaction settles. All transactions lock
-// in this order: log entries, ledger, usage, alerts.
+// settleAll charges everything that a transaction settles: what leases of this node
+// cover in its journal, and the rest in the ledger. All transactions lock in this
+// order: log entries, journal, ledger, usage, alerts.
 func (s *Settler) settleAll(ctx context.Context, tx *db.Tx, list []item) error {
-	p := newPostings()
+	direct, later := newTotals(), newTotals()
+	if s.journal == nil {
+		later = direct
+	}
 	var entries []audit.Settlement
 	var jobs []*JobCharge
 	for _, i := range list {
@@ -85,7 +91,11 @@ func (s *Settler) settleAll(ctx context.Context, tx *db.Tx, list []item) error {
 		if err != nil {
 			return err
 		}
-		p.charge(c)
+		if c.isReserved || c.amount == 0 {
+			later.count(i.entry, c)
+		} else {
+			direct.count(i.entry, c)
+		}
 	}
 	slices.SortFunc(jobs, func(a, b *JobCharge) int { return strings.Compare(a.RequestID, b.RequestID) })
 	for _, c := range jobs {
@@ -94,20 +104,21 @@ func (s *Settler) settleAll(ctx context.Context, tx *db.Tx, list []item) error {
 			return err
 		}
 		if e != nil {
-			entries = append(entries, audit.Settlement{Entry: e})
+			direct.count(audit.Settlement{Entry: e}, charge{})
 		}
 	}
-	if err := chargeJobs(ctx, tx, p, jobs); err != nil {
+	if err := chargeJobs(ctx, tx, direct.postings, jobs); err != nil {
 		return err
 	}
-	if err := p.write(ctx, tx); err != nil {
-		return err
+	if s.journal != nil {
+		if err := s.journal.write(ctx, tx, later); err != nil {
+			return err
+		}
 	}
-	if err := addUsage(ctx, tx, entries); err != nil {
-		return err
-	}
-	if err := s.alertAll(ctx, tx, p.charged(), refusedBy(entries)); err != nil {
-		return err
+	if !direct.isEmpty() {
+		if err := direct.write(ctx, tx, s); err != nil {
+			return err
+		}
 	}
 	tx.OnCommit(func() { release(entries) })
 	return nil

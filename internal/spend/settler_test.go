@@ -54,8 +54,8 @@ func newFixture(t *testing.T, d *db.DB, limit credits.Micro) *fixture {
 	t.Helper()
 	o := &fixture{t: t, d: d, ledger: NewLedger(d), node: join(t, d), now: time.Now()}
 	clock := func() time.Time { return o.now }
-	o.settler = NewSettler(o.ledger, events.NewPublisher(clock), clock)
-	o.cache = o.ledger.LeaseCache(o.node)
+	o.settler = NewSettler(o.ledger, events.NewPublisher(clock), clock).Journal(o.node.ID)
+	o.cache = o.ledger.LeaseCache(o.node).PostWith(o.settler)
 	o.cache.background = nil // so that the ledger changes only when the test asks for it
 	o.workspace = &accounts.Workspace{Name: ids.New("w "), Alert: accounts.DefaultAlert}
 	o.write(func(ctx context.Context, tx *db.Tx) error {
@@ -78,6 +78,14 @@ func (o *fixture) write(fn func(ctx context.Context, tx *db.Tx) error) {
 func (o *fixture) settleEntries(list ...audit.Settlement) {
 	o.t.Helper()
 	o.write(func(ctx context.Context, tx *db.Tx) error { return o.settler.Settle(ctx, tx, list) })
+}
+
+// post adds what the node has charged to the ledger and to usage.
+func (o *fixture) post() {
+	o.t.Helper()
+	if _, err := o.settler.Post(o.t.Context()); err != nil {
+		o.t.Fatal(err)
+	}
 }
 
 func (o *fixture) account() Account { return Account{Workspace, o.workspace.ID} }
@@ -111,6 +119,7 @@ func (o *fixture) entry(r *Reservation, amount credits.Micro) *audit.Entry {
 // ledger's.
 func (o *fixture) expect(spent credits.Micro) {
 	o.t.Helper()
+	o.post()
 	period := PeriodOf(o.now)
 	for _, a := range o.accounts() {
 		if b, err := ReadBalance(o.t.Context(), o.d, a, period); err != nil || b.Spent != spent {
@@ -136,6 +145,7 @@ func (o *fixture) expect(spent credits.Micro) {
 // used returns the usage of the hour.
 func (o *fixture) used(environment accounts.Environment) Usage {
 	o.t.Helper()
+	o.post()
 	list, err := ReadUsage(o.t.Context(), o.d, UsageQuery{Tenant: o.workspace.In(environment),
 		Start: o.now.Add(-time.Hour), End: o.now.Add(time.Hour), Bucket: ByMonth})
 	if err != nil {
@@ -259,11 +269,12 @@ func recoverEvicted(t *testing.T, d *db.DB, by *nodes.Node, b *Ledger, want int6
 	t.Helper()
 	group := db.NewGroup(d)
 	defer group.Stop()
-	log := audit.NewLog(group, by, NewSettler(b, events.NewPublisher(time.Now), time.Now).Settle)
+	settler := NewSettler(b, events.NewPublisher(time.Now), time.Now).Journal(by.ID)
+	log := audit.NewLog(group, by, settler.Settle)
 	if n, err := log.Recover(t.Context(), d); err != nil || n != want {
 		t.Fatalf("recovered %d entries (%v), want %d", n, err, want)
 	}
-	if err := b.CloseEvicted(t.Context()); err != nil {
+	if err := settler.CloseEvicted(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -290,7 +301,7 @@ func TestLeasesOfAnEvictedNodeStayUntilItsOpenEntriesAreCharged(t *testing.T) {
 		group.Stop()
 		before := o.balance()
 		evict(t, d, o.node)
-		if err := o.ledger.CloseEvicted(t.Context()); err != nil {
+		if err := o.settler.CloseEvicted(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if got := o.balance(); got != before {
@@ -334,6 +345,7 @@ func TestLowCreditAlertIsPublishedOnce(t *testing.T) {
 		spend := func(amount credits.Micro) {
 			t.Helper()
 			o.settleEntries(audit.Settlement{Entry: o.entry(o.reserve(amount), amount)})
+			o.post()
 		}
 		told := func(want int64) {
 			t.Helper()

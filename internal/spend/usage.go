@@ -80,75 +80,138 @@ func (b Bucket) rollup() rollup {
 
 type usageKey struct {
 	accounts.Tenant
-	key, project, model, provider string
-	start                         int64
+	Key      string `json:",omitempty"`
+	Project  string `json:",omitempty"`
+	Model    string `json:",omitempty"`
+	Provider string `json:",omitempty"`
+	Start    int64
 }
 
 func (a usageKey) compare(b usageKey) int {
-	return cmp.Or(strings.Compare(a.WorkspaceID, b.WorkspaceID), cmp.Compare(a.Environment, b.Environment), cmp.Compare(a.start, b.start),
-		strings.Compare(a.key, b.key), strings.Compare(a.project, b.project), strings.Compare(a.model, b.model), strings.Compare(a.provider, b.provider))
+	return cmp.Or(strings.Compare(a.WorkspaceID, b.WorkspaceID), cmp.Compare(a.Environment, b.Environment), cmp.Compare(a.Start, b.Start),
+		strings.Compare(a.Key, b.Key), strings.Compare(a.Project, b.Project), strings.Compare(a.Model, b.Model), strings.Compare(a.Provider, b.Provider))
 }
 
-type usageSums struct{ requests, errors, input, output, cached, credits, simulated int64 }
+type usageSums struct {
+	Requests  int64 `json:",omitempty"`
+	Errors    int64 `json:",omitempty"`
+	Input     int64 `json:",omitempty"`
+	Output    int64 `json:",omitempty"`
+	Cached    int64 `json:",omitempty"`
+	Credits   int64 `json:",omitempty"`
+	Simulated int64 `json:",omitempty"`
+}
 
-// count adds an entry, or subtracts it if sign is -1.
-func (s *usageSums) count(e *audit.Entry, sign int64) {
-	s.requests += sign
+// sumsOf returns the usage of one entry.
+func sumsOf(e *audit.Entry) usageSums {
+	s := usageSums{Requests: 1, Credits: sum(0, int64(e.Credits)), Simulated: sum(0, int64(e.SimulatedCredits))}
 	if e.Status >= 400 {
-		s.errors += sign
+		s.Errors = 1
 	}
-	add := func(to *int64, n int64) {
-		*to = sum(*to, sign*sum(0, n))
+	count := func(to *int64, n *int64) {
+		if n != nil {
+			*to = sum(0, *n)
+		}
 	}
-	if e.InputTokens != nil {
-		add(&s.input, *e.InputTokens)
-	}
-	if e.OutputTokens != nil {
-		add(&s.output, *e.OutputTokens)
-	}
-	if e.CachedTokens != nil {
-		add(&s.cached, *e.CachedTokens)
-	}
-	add(&s.credits, int64(e.Credits))
-	add(&s.simulated, int64(e.SimulatedCredits))
+	count(&s.Input, e.InputTokens)
+	count(&s.Output, e.OutputTokens)
+	count(&s.Cached, e.CachedTokens)
+	return s
 }
 
-// addUsage adds settled model requests to the rollups.
-func addUsage(ctx context.Context, tx *db.Tx, list []audit.Settlement) error {
+func (s *usageSums) add(o usageSums) {
+	s.Requests, s.Errors = sum(s.Requests, o.Requests), sum(s.Errors, o.Errors)
+	s.Input, s.Output, s.Cached = sum(s.Input, o.Input), sum(s.Output, o.Output), sum(s.Cached, o.Cached)
+	s.Credits, s.Simulated = sum(s.Credits, o.Credits), sum(s.Simulated, o.Simulated)
+}
+
+func (s usageSums) negative() usageSums {
+	return usageSums{-s.Requests, -s.Errors, -s.Input, -s.Output, -s.Cached, -s.Credits, -s.Simulated}
+}
+
+func (s *usageSums) columns() []any {
+	return []any{s.Requests, s.Errors, s.Input, s.Output, s.Cached, s.Credits, s.Simulated}
+}
+
+// usageMap is usage by a key.
+type usageMap[K comparable] map[K]*usageSums
+
+// at returns the sums of a key, to add to them.
+func (m usageMap[K]) at(key K) *usageSums {
+	s := m[key]
+	if s == nil {
+		s = &usageSums{}
+		m[key] = s
+	}
+	return s
+}
+
+// usageTotals is the usage of a number of entries.
+type usageTotals struct {
+	models usageMap[usageKey] // by the minute
+	users  usageMap[userKey]  // by the day
+}
+
+// modelUsage and userUsage are stored in the journal.
+type modelUsage struct {
+	usageKey
+	usageSums
+}
+
+type userUsage struct {
+	userKey
+	usageSums
+}
+
+func newUsageTotals() usageTotals {
+	return usageTotals{usageMap[usageKey]{}, usageMap[userKey]{}}
+}
+
+func (t usageTotals) isEmpty() bool { return len(t.models) == 0 && len(t.users) == 0 }
+
+// count adds an entry in place of its earlier settlement. Only model requests count.
+func (t usageTotals) count(b audit.Settlement) {
+	if b.Entry.Model == "" {
+		return
+	}
+	t.add(b.Entry, sumsOf(b.Entry))
+	if b.Previous != nil {
+		t.add(b.Previous, sumsOf(b.Previous).negative())
+	}
+}
+
+func (t usageTotals) add(e *audit.Entry, sums usageSums) {
+	t.models.at(usageKey{Tenant: e.Tenant, Key: e.KeyID, Project: e.Project, Model: e.Model, Provider: e.Provider,
+		Start: e.CreatedAt.Truncate(minutes.step).Unix()}).add(sums)
+	if e.EndUser != "" {
+		t.users.at(userKey{e.Tenant, e.CreatedAt.Truncate(userStep).Unix(), e.EndUser}).add(sums)
+	}
+}
+
+// write adds the totals to the rollups.
+func (t usageTotals) write(ctx context.Context, tx *db.Tx) error {
 	for _, r := range []rollup{minutes, hours, days} {
-		sums := map[usageKey]*usageSums{}
-		for _, b := range list {
-			if b.Entry.Model == "" {
-				continue
-			}
-			r.count(sums, b.Entry, 1)
-			if b.Previous != nil {
-				r.count(sums, b.Previous, -1)
-			}
-		}
-		if err := r.write(ctx, tx, sums); err != nil {
+		if err := r.write(ctx, tx, t.models); err != nil {
 			return err
 		}
 	}
-	return addUserUsage(ctx, tx, list)
+	return t.writeUsers(ctx, tx)
 }
 
-func (r rollup) count(sums map[usageKey]*usageSums, e *audit.Entry, sign int64) {
-	k := usageKey{Tenant: e.Tenant, key: e.KeyID, project: e.Project, model: e.Model, provider: e.Provider,
-		start: e.CreatedAt.Truncate(r.step).Unix()}
-	if sums[k] == nil {
-		sums[k] = &usageSums{}
+// write adds usage by the minute to the rollup, in the order in which all transactions lock rows.
+func (r rollup) write(ctx context.Context, tx *db.Tx, byMinute usageMap[usageKey]) error {
+	sums := byMinute
+	if r.step > minutes.step {
+		sums = usageMap[usageKey]{}
+		for k, s := range byMinute {
+			k.Start -= k.Start % int64(r.step/time.Second)
+			sums.at(k).add(*s)
+		}
 	}
-	sums[k].count(e, sign)
-}
-
-// write adds the sums, in the order in which all transactions lock rows.
-func (r rollup) write(ctx context.Context, tx *db.Tx, sums map[usageKey]*usageSums) error {
 	var rows [][]any
 	for _, k := range slices.SortedFunc(maps.Keys(sums), usageKey.compare) {
 		if s := sums[k]; *s != (usageSums{}) {
-			rows = append(rows, []any{k.WorkspaceID, string(k.Environment), k.start, k.key, k.project, k.model, k.provider,
-				s.requests, s.errors, s.input, s.output, s.cached, s.credits, s.simulated})
+			rows = append(rows, append([]any{k.WorkspaceID, string(k.Environment), k.Start, k.Key, k.Project, k.Model, k.Provider}, s.columns()...))
 		}
 	}
 	err := r.add.Send(ctx, tx, rows, nil)
@@ -262,7 +325,7 @@ func ReadUsage(ctx context.Context, q db.Querier, u UsageQuery) ([]Usage, error)
 			return err
 		}
 		x.Start = u.Bucket.floor(time.Unix(start, 0))
-		k := usageKey{start: x.Start.Unix(), key: x.KeyID, project: x.Project, model: x.Model, provider: x.Provider}
+		k := usageKey{Start: x.Start.Unix(), Key: x.KeyID, Project: x.Project, Model: x.Model, Provider: x.Provider}
 		i, known := at[k]
 		if !known {
 			if u.Most > 0 && len(out) == u.Most {

@@ -299,3 +299,12 @@ func TestMonthsAreTheNewestWithSpending(t *testing.T) {
 		}
 	})
 }
+
+// addUsage adds settled entries to the rollups.
+func addUsage(ctx context.Context, tx *db.Tx, list []audit.Settlement) error {
+	t := newUsageTotals()
+	for _, b := range list {
+		t.count(b)
+	}
+	return t.write(ctx, tx)
+}

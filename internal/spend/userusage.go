@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"turnpike/internal/accounts"
-	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/endusers"
 )
@@ -24,39 +23,20 @@ var addUserDays = db.NewBulk("usage_users", usageConflictOn("usage_users", "end_
 
 type userKey struct {
 	accounts.Tenant
-	start int64
-	user  string
+	Start int64
+	User  string
 }
 
-// addUserUsage adds settled model requests to the usage of their end users.
-func addUserUsage(ctx context.Context, tx *db.Tx, list []audit.Settlement) error {
-	sums := map[userKey]*usageSums{}
-	count := func(e *audit.Entry, sign int64) {
-		k := userKey{e.Tenant, e.CreatedAt.Truncate(userStep).Unix(), e.EndUser}
-		if sums[k] == nil {
-			sums[k] = &usageSums{}
-		}
-		sums[k].count(e, sign)
-	}
-	for _, b := range list {
-		if b.Entry.Model == "" || b.Entry.EndUser == "" {
-			continue
-		}
-		count(b.Entry, 1)
-		if b.Previous != nil {
-			count(b.Previous, -1)
-		}
-	}
-	if len(sums) == 0 {
-		return nil
-	}
-	keys := slices.SortedFunc(maps.Keys(sums), func(a, b userKey) int { // all transactions lock rows in this order
-		return cmp.Or(strings.Compare(a.WorkspaceID, b.WorkspaceID), cmp.Compare(a.Environment, b.Environment), cmp.Compare(a.start, b.start), strings.Compare(a.user, b.user))
-	})
+func (a userKey) compare(b userKey) int {
+	return cmp.Or(strings.Compare(a.WorkspaceID, b.WorkspaceID), cmp.Compare(a.Environment, b.Environment), cmp.Compare(a.Start, b.Start), strings.Compare(a.User, b.User))
+}
+
+// writeUsers adds the usage of end users, in the order in which all transactions lock rows.
+func (t usageTotals) writeUsers(ctx context.Context, tx *db.Tx) error {
 	var rows [][]any
-	for _, k := range keys {
-		if s := sums[k]; *s != (usageSums{}) {
-			rows = append(rows, []any{k.WorkspaceID, string(k.Environment), k.start, k.user, s.requests, s.errors, s.input, s.output, s.cached, s.credits, s.simulated})
+	for _, k := range slices.SortedFunc(maps.Keys(t.users), userKey.compare) {
+		if s := t.users[k]; *s != (usageSums{}) {
+			rows = append(rows, append([]any{k.WorkspaceID, string(k.Environment), k.Start, k.User}, s.columns()...))
 		}
 	}
 	return db.Wrap(addUserDays.Send(ctx, tx, rows, nil), "add usage of users")
@@ -81,7 +61,7 @@ func ReadUserUsage(ctx context.Context, q db.Querier, u UsageQuery) ([]UserUsage
 			return err
 		}
 		x.Start = u.Bucket.floor(time.Unix(start, 0))
-		k := userKey{start: x.Start.Unix(), user: x.EndUser}
+		k := userKey{Start: x.Start.Unix(), User: x.EndUser}
 		if i, known := at[k]; known {
 			out[i].Add(x.Usage)
 			return nil

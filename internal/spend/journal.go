@@ -1,0 +1,281 @@
+package spend
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"turnpike/internal/audit"
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+)
+
+const (
+	// postInterval is how often a node posts its journal, and so how much displayed
+	// spending lags behind on other nodes.
+	postInterval = time.Second
+	postTimeout  = 5 * time.Second
+	// maxPosted is how many commits one transaction posts.
+	maxPosted = 500
+)
+
+// journal is what a node has charged and not yet posted. Each commit of the request
+// log adds one row with the sums of its entries, instead of updating the balances
+// and usage that all nodes share. Post moves them there once per second. Until then
+// the leases of the node cover the charges, so no budget depends on when it happens.
+// If the node dies, the next one posts its journal before it closes the leases.
+type journal struct {
+	node  string
+	seq   atomic.Int64 // of the last row
+	dirty atomic.Bool  // there may be rows
+	mu    sync.Mutex   // held while rows are posted
+	last  int64        // the last posted row
+}
+
+// Journal makes the settler post the charges of a node once per second instead of
+// in the transaction that settles them.
+func (s *Settler) Journal(node string) *Settler {
+	s.journal = &journal{node: node}
+	return s
+}
+
+// totals are the charges and the usage of a number of entries.
+type totals struct {
+	*postings
+	usage   usageTotals
+	refused map[accountPeriod]bool // budgets that refused a request
+}
+
+func newTotals() *totals {
+	return &totals{newPostings(), newUsageTotals(), map[accountPeriod]bool{}}
+}
+
+// count adds an entry with its charge.
+func (t *totals) count(b audit.Settlement, c charge) {
+	t.charge(c)
+	t.usage.count(b)
+	if key, refused := refusedBy(b.Entry); refused {
+		t.refused[key] = true
+	}
+}
+
+func (t *totals) isEmpty() bool {
+	return len(t.balances) == 0 && len(t.ended) == 0 && t.usage.isEmpty() && len(t.refused) == 0
+}
+
+// write adds the totals to the ledger and to usage, and publishes the alerts of
+// budgets. All transactions lock in this order.
+func (t *totals) write(ctx context.Context, tx *db.Tx, s *Settler) error {
+	if err := t.postings.write(ctx, tx); err != nil {
+		return err
+	}
+	if err := t.usage.write(ctx, tx); err != nil {
+		return err
+	}
+	return s.alertAll(ctx, tx, t.charged(), t.refused)
+}
+
+// journalRow is the stored form of totals.
+type journalRow struct {
+	Charges []journalCharge `json:"charges,omitempty"`
+	Refused []journalCharge `json:"refused,omitempty"`
+	Models  []modelUsage    `json:"models,omitempty"`
+	Users   []userUsage     `json:"users,omitempty"`
+}
+
+type journalCharge struct {
+	Level  Level         `json:"level"`
+	ID     string        `json:"id"`
+	Period Period        `json:"period"`
+	Amount credits.Micro `json:"amount,omitempty"`
+	Leased credits.Micro `json:"leased,omitempty"` // the part of the amount that the node's lease covers
+}
+
+// row returns the stored form. All leases are the node's.
+func (t *totals) row(node string) journalRow {
+	var row journalRow
+	for key, b := range t.balances {
+		row.Charges = append(row.Charges, journalCharge{key.Level, key.ID, key.Period, b.Settled, t.lowered[leaseKey{key, node}]})
+	}
+	for key := range t.refused {
+		row.Refused = append(row.Refused, journalCharge{Level: key.Level, ID: key.ID, Period: key.Period})
+	}
+	for key, sums := range t.usage.models {
+		row.Models = append(row.Models, modelUsage{key, *sums})
+	}
+	for key, sums := range t.usage.users {
+		row.Users = append(row.Users, userUsage{key, *sums})
+	}
+	return row
+}
+
+// add adds a stored row. The leases of a dead node are closed as a whole, so owner is
+// empty for it.
+func (t *totals) add(row journalRow, owner string) {
+	for _, c := range row.Charges {
+		key := accountPeriod{Account{c.Level, c.ID}, c.Period}
+		add(t.balances, key, balance{Settled: c.Amount})
+		if c.Leased != 0 && owner != "" {
+			t.lower(leaseKey{key, owner}, c.Leased)
+		}
+	}
+	for _, r := range row.Refused {
+		t.refused[accountPeriod{Account{r.Level, r.ID}, r.Period}] = true
+	}
+	for _, u := range row.Models {
+		t.usage.models.at(u.usageKey).add(u.usageSums)
+	}
+	for _, u := range row.Users {
+		t.usage.users.at(u.userKey).add(u.usageSums)
+	}
+}
+
+var insertJournal = db.NewBulk("spend_journal", "", "node_id text", "seq bigint", "postings text")
+
+// write adds a row in the transaction that settles its entries.
+func (j *journal) write(ctx context.Context, tx *db.Tx, t *totals) error {
+	if t.isEmpty() {
+		return nil
+	}
+	body, err := json.Marshal(t.row(j.node))
+	if err != nil {
+		return fmt.Errorf("journal charges: %w", err)
+	}
+	j.dirty.Store(true) // also if the commit is in doubt
+	tx.OnCommit(func() { j.dirty.Store(true) })
+	return db.Wrap(insertJournal.Send(ctx, tx, [][]any{{j.node, j.seq.Add(1), string(body)}}, nil), "journal charges")
+}
+
+// Post adds what this node has charged so far to the ledger and to usage. It reports
+// whether there was anything.
+func (s *Settler) Post(ctx context.Context) (posted bool, err error) {
+	j := s.journal
+	if j == nil {
+		return false, nil
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for j.dirty.Swap(false) {
+		var last int64
+		var more bool
+		err := s.db.Write(ctx, func(tx *db.Tx) (err error) {
+			last, more, err = s.postJournal(ctx, tx, journalOf{j.node, j.last, true})
+			return err
+		})
+		if err != nil {
+			j.dirty.Store(true)
+			return posted, fmt.Errorf("post charges: %w", err)
+		}
+		posted = posted || last > j.last
+		if j.last = max(j.last, last); more {
+			j.dirty.Store(true)
+		}
+	}
+	return posted, nil
+}
+
+// Run posts the node's charges until ctx ends.
+func (s *Settler) Run(ctx context.Context) {
+	db.FlushEvery(ctx, postInterval, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, postTimeout)
+		defer cancel()
+		if _, err := s.Post(ctx); err != nil && ctx.Err() == nil {
+			slog.Log(ctx, db.LogLevel(err), "failed to post charges, so displayed spending lags; retrying", "retry_in", postInterval, "error", err)
+		}
+	})
+}
+
+// CatchUp is Post for a page or a response that shows spending. It shows what is
+// posted if that fails.
+func (s *Settler) CatchUp(ctx context.Context) {
+	if s == nil {
+		return
+	}
+	if _, err := s.Post(ctx); err != nil && ctx.Err() == nil {
+		slog.Log(ctx, db.LogLevel(err), "failed to post charges, so displayed spending lags", "error", err)
+	}
+}
+
+// journalOf selects rows of a node's journal.
+type journalOf struct {
+	node  string
+	after int64
+	alive bool
+}
+
+// postJournal posts a batch of rows and deletes them, so that each is posted once. It
+// returns the last of them.
+func (s *Settler) postJournal(ctx context.Context, tx *db.Tx, of journalOf) (last int64, more bool, err error) {
+	rows, err := tx.Query(ctx, "SELECT seq, postings FROM spend_journal WHERE node_id = $1 AND seq > $2 ORDER BY seq LIMIT $3"+tx.Lock("spend_journal"),
+		of.node, of.after, int64(maxPosted))
+	owner := ""
+	if of.alive {
+		owner = of.node
+	}
+	t, n := newTotals(), 0
+	err = db.Each(rows, err, func(r db.Row) error {
+		n++
+		var body json.RawMessage
+		if err := db.Scan(r, &last, &body); err != nil {
+			return err
+		}
+		var row journalRow
+		if err := json.Unmarshal(body, &row); err != nil {
+			return fmt.Errorf("journal of %s: %w", of.node, err)
+		}
+		t.add(row, owner)
+		return nil
+	})
+	if err != nil || n == 0 {
+		return last, false, err
+	}
+	if err := t.write(ctx, tx, s); err != nil {
+		return last, false, err
+	}
+	_, err = tx.Exec(ctx, "DELETE FROM spend_journal WHERE node_id = $1 AND seq <= $2", of.node, last)
+	return last, n == maxPosted, err
+}
+
+// CloseEvicted posts the journals of evicted nodes, and ends the leases of those whose
+// open log entries are charged. The charges come out of the leases.
+func (s *Settler) CloseEvicted(ctx context.Context) error {
+	// Jobs end their own leases.
+	evicted, err := db.List(ctx, s.db, db.Value[string], `SELECT DISTINCT node_id FROM spend_leases WHERE (node_id < $1 OR node_id >= $2)
+		AND node_id NOT IN (SELECT id FROM nodes)
+		UNION SELECT DISTINCT node_id FROM spend_journal WHERE node_id NOT IN (SELECT id FROM nodes)`, jobPrefix, afterJobs)
+	if err != nil {
+		return fmt.Errorf("close leases: %w", err)
+	}
+	var failed error
+	for _, node := range evicted {
+		if err := s.closeEvicted(ctx, node); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("close leases of %s: %w", node, err))
+		}
+	}
+	return failed
+}
+
+func (s *Settler) closeEvicted(ctx context.Context, node string) error {
+	for more := true; more; {
+		err := s.db.Write(ctx, func(tx *db.Tx) error {
+			open, err := audit.HasOpen(ctx, tx, node)
+			if err != nil || open {
+				more = false
+				return err // the next recovery charges them
+			}
+			if _, more, err = s.postJournal(ctx, tx, journalOf{node: node}); err != nil || more {
+				return err
+			}
+			return closeLeases(ctx, tx, node)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

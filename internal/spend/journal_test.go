@@ -1,0 +1,89 @@
+package spend
+
+import (
+	"context"
+	"testing"
+
+	"turnpike/internal/audit"
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+)
+
+func (o *fixture) journaled() (n int64) {
+	o.t.Helper()
+	if err := o.d.QueryRow(o.t.Context(), "SELECT count(*) FROM spend_journal WHERE node_id = $1", o.node.ID).Scan(&n); err != nil {
+		o.t.Fatal(err)
+	}
+	return n
+}
+
+// TestChargesOfADeadNodeArePostedOnce: they come out of its leases, and two nodes may recover it at the same time.
+func TestChargesOfADeadNodeArePostedOnce(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newFixture(t, d, 100*credits.Credit)
+		for range 3 {
+			o.settleEntries(audit.Settlement{Entry: o.entry(o.reserve(10*credits.Credit), 4*credits.Credit)})
+		}
+		free := *o.entry(nil, 0)
+		free.Environment = "test"
+		o.settleEntries(audit.Settlement{Entry: &free})
+		if got := o.balance(); got.Spent != 0 || got.Reserved < 12*credits.Credit {
+			t.Errorf("before the charges are posted: got %+v, want them to be reserved", got)
+		}
+		if n := o.journaled(); n != 4 {
+			t.Errorf("the journal has %d rows, want one per commit", n)
+		}
+		evict(t, d, o.node)
+		by := []*fixture{newFixture(t, d, 0), newFixture(t, d, 0)}
+		done := make(chan error, len(by))
+		for _, other := range by {
+			go func() { done <- other.settler.CloseEvicted(context.WithoutCancel(t.Context())) }()
+		}
+		for range by {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		if got, want := o.balance(), (Balance{Spent: 12 * credits.Credit}); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+		if got := o.used("live"); got.Requests != 3 || got.Credits != 12*credits.Credit {
+			t.Errorf("got live usage %+v, want 3 requests and 12 credits", got)
+		}
+		if got := o.used("test"); got.Requests != 1 {
+			t.Errorf("got test usage %+v, want 1 request", got)
+		}
+		if n := o.journaled(); n != 0 {
+			t.Errorf("the journal still has %d rows", n)
+		}
+	})
+}
+
+// TestPostInDoubtIsNotRepeated: the database has posted the charges, and the node doesn't know.
+func TestPostInDoubtIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newFixture(t, d, 100*credits.Credit)
+		o.settleEntries(audit.Settlement{Entry: o.entry(o.reserve(10*credits.Credit), 10*credits.Credit)})
+		o.post()
+		o.settler.journal.last = 0
+		o.settler.journal.dirty.Store(true)
+		o.expect(10 * credits.Credit)
+	})
+}
+
+// TestRefusalKnowsWhatIsCharged: a charge that isn't posted counts as spent and not as reserved, so the request isn't told to retry.
+func TestRefusalKnowsWhatIsCharged(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newFixture(t, d, 10*credits.Credit)
+		o.settleEntries(audit.Settlement{Entry: o.entry(o.reserve(10*credits.Credit), 10*credits.Credit)})
+		_, err := o.cache.Reserve(t.Context(), []Cap{{Account: o.account(), Limit: o.workspace.MonthlyCredits}}, credits.Credit, o.now)
+		r, refused := err.(*Refusal)
+		if !refused || r.Transient || r.Spent != 10*credits.Credit {
+			t.Errorf("got %v, want a final refusal with 10 credits spent", err)
+		}
+	})
+}
