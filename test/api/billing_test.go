@@ -258,6 +258,7 @@ func TestLowCreditAlertIsPublishedOncePerCrossing(t *testing.T) {
 			t.Helper()
 			m.queueOneCredit(1)
 			m.entry(t, m.chat(t, oneCreditBody()).Want(t, 200, ""))
+			m.waitUntilPosted(t)
 			if got := alerts(); len(got) != want {
 				t.Fatalf("%d alerts, want %d", len(got), want)
 			}

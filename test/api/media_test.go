@@ -472,6 +472,7 @@ func (c *client) createJob(t *testing.T, path string, body any) string {
 // spent returns the charged and the reserved credits of an account this month.
 func (c *client) spent(t *testing.T, level spend.Level, id string) spend.Balance {
 	t.Helper()
+	c.waitUntilPosted(t)
 	b, err := spend.ReadBalance(t.Context(), c.DB, spend.Account{Level: level, ID: id}, spend.PeriodOf(c.Clock.Now()))
 	if err != nil {
 		t.Fatal(err)

@@ -153,6 +153,12 @@ func (c *client) rows(t *testing.T, what string) (n int) {
 	return n
 }
 
+// waitUntilPosted waits until all charges are in the ledger.
+func (c *client) waitUntilPosted(t *testing.T) {
+	t.Helper()
+	c.Eventually(t, func() bool { return c.rows(t, "spend_journal") == 0 })
+}
+
 // wakeEndpoint enqueues the endpoint. The poll would find it a second later.
 func (c *client) wakeEndpoint(t *testing.T, endpointID string) {
 	t.Helper()

@@ -180,6 +180,7 @@ func totalSpent(t *testing.T, d *db.DB) credits.Micro {
 // microcredit. No request may be in progress.
 func checkBalances(t *testing.T, d *db.DB) {
 	t.Helper()
+	eventually(t, 15*time.Second, "all charges are posted", func() bool { return count(t, d, "SELECT count(*) FROM spend_journal") == 0 })
 	wrong := &failures{t: t}
 	defer wrong.done()
 	if n := count(t, d, "SELECT count(*) FROM requests WHERE NOT settled"); n > 0 {

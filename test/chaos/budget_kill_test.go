@@ -236,6 +236,9 @@ func (s *budgetTest) check(t *testing.T, dead string) {
 	if n := count(t, s.d, "SELECT count(*) FROM spend_leases WHERE node_id = $1", dead); n > 0 {
 		wrong.add("got %d leases of a dead node, want 0", n)
 	}
+	if n := count(t, s.d, "SELECT count(*) FROM spend_journal WHERE node_id = $1", dead); n > 0 {
+		wrong.add("got %d commits of a dead node that are not posted, want 0", n)
+	}
 	if n := count(t, s.d, "SELECT count(*) FROM requests WHERE usage_source = 'recovered' AND credits <> reserved"); n > 0 {
 		wrong.add("got %d recovered requests whose cost differs from the reservation, want 0", n)
 	}

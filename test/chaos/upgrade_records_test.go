@@ -330,7 +330,7 @@ func (f *records) fillRuns(t *testing.T, url string) {
 }
 
 // transientTables are empty when a server has stopped.
-var transientTables = []string{"nodes", "new_events", "spend_leases", "limit_rates", "limit_places", "limit_nodes"}
+var transientTables = []string{"nodes", "new_events", "spend_leases", "spend_journal", "limit_rates", "limit_places", "limit_nodes"}
 
 // fillEmptyTables inserts a row into each table without rows, whose records the API
 // can't create: sessions, passkeys and the like.
