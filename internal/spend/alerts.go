@@ -304,7 +304,7 @@ func (s *Settler) alertAll(ctx context.Context, tx *db.Tx, charged []accountPeri
 			budgets[key] = budget
 		}
 	}
-	spent, err := readBalances(ctx, tx, slices.SortedFunc(maps.Keys(budgets), compare))
+	spent, err := readBalances(ctx, tx, slices.SortedFunc(maps.Keys(budgets), compare), "") // the transaction has locked them
 	if err != nil {
 		return err
 	}
@@ -319,13 +319,13 @@ func (s *Settler) alertAll(ctx context.Context, tx *db.Tx, charged []accountPeri
 	return nil
 }
 
-// readBalances returns the balances of accounts whose rows the transaction itself
-// has locked, so they are exact.
-func readBalances(ctx context.Context, tx *db.Tx, list []accountPeriod) (map[accountPeriod]balance, error) {
+// readBalances returns the balances of accounts that have one. They must be in order, because the lock, if any, is taken in
+// that order.
+func readBalances(ctx context.Context, tx *db.Tx, list []accountPeriod, lock string) (map[accountPeriod]balance, error) {
 	out := make(map[accountPeriod]balance, len(list))
 	for some := range slices.Chunk(list, 100) {
 		places, args := placesOf(nil, some)
-		found, err := tx.Query(ctx, "SELECT level, account_id, period, settled, leased FROM spend WHERE (level, account_id, period) IN "+places, args...)
+		found, err := tx.Query(ctx, "SELECT level, account_id, period, settled, leased FROM spend WHERE (level, account_id, period) IN "+places+" ORDER BY level, account_id, period"+lock, args...)
 		err = db.Each(found, err, func(r db.Row) error {
 			var k accountPeriod
 			var b balance

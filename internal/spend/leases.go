@@ -67,6 +67,9 @@ const (
 
 	// idleAfter is how long an unused lease is kept. Other nodes that need it ask for it.
 	idleAfter = 5 * time.Second
+	// userIdleScans is how many times as long the lease of an end user is kept. There may
+	// be one per request, and leasing it again costs more than the request itself.
+	userIdleScans = 12
 	// maxShrinks is how many leases one transaction releases.
 	maxShrinks = 100
 )
@@ -142,7 +145,7 @@ type lease struct {
 	stale      credits.Micro // of granted: acquired before the limit changed, to be released and not spent
 	generation int           // increases when the limit changes
 	chunk      credits.Micro // the size of the last chunk
-	used       bool          // since the last scan for idle leases
+	idleScans  int           // scans for idle leases since it was used
 
 	refusal refusalMemo // protected by store
 }
@@ -319,13 +322,12 @@ func (c *LeaseCache) refill(r reserveRequest) {
 	}
 }
 
-// ReleaseIdle releases leases that were not used since the last scan, and
-// expired credits.
+// ReleaseIdle releases leases that were not used since the last scan, or for longer
+// if they are an end user's, and expired credits.
 func (c *LeaseCache) ReleaseIdle(ctx context.Context) error {
-	return c.release(ctx, func(_ accountPeriod, le *lease) bool {
-		used := le.used
-		le.used = false
-		return !used || le.stale > 0
+	return c.release(ctx, func(key accountPeriod, le *lease) bool {
+		le.idleScans++
+		return le.idleScans > 1 && key.Level != EndUser || le.idleScans > userIdleScans || le.stale > 0
 	})
 }
 

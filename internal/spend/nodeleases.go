@@ -138,20 +138,31 @@ func (n nodeLeases) acquireNow(ctx context.Context, list []acquisition) (granted
 	return granted, db.Wrap(err, "lease credits")
 }
 
+var insertBalances = db.NewBulk("spend", "ON CONFLICT (level, account_id, period) DO NOTHING",
+	"level text", "account_id text", "period text", "settled bigint", "leased bigint")
+
 // lockBalances returns the balances and locks their rows until the transaction
 // ends. It inserts missing ones, so it also waits for a commit in doubt that does.
 func (n nodeLeases) lockBalances(ctx context.Context, tx *db.Tx, keys []accountPeriod) (map[accountPeriod]balance, error) {
 	if err := n.node.AssertAlive(ctx, tx); err != nil {
 		return nil, err
 	}
-	locks := newPostings() // adds nothing
+	keys = slices.SortedFunc(slices.Values(keys), compare)
+	balances, err := readBalances(ctx, tx, keys, tx.Lock("spend"))
+	if err != nil || len(balances) == len(keys) {
+		return balances, err
+	}
+	missing := make([][]any, 0, len(keys)-len(balances))
 	for _, key := range keys {
-		locks.balances[key] = balance{}
+		if _, found := balances[key]; !found {
+			missing = append(missing, []any{string(key.Level), key.ID, string(key.Period), int64(0), int64(0)})
+		}
 	}
-	if err := locks.writeBalances(ctx, tx); err != nil {
-		return nil, err
+	inserted, err := insertBalances.Write(ctx, tx, missing)
+	if err != nil || inserted == int64(len(missing)) {
+		return balances, err
 	}
-	return readBalances(ctx, tx, keys)
+	return nil, db.ErrRace // other nodes have inserted some: lock all in order
 }
 
 func (n nodeLeases) shrinkAll(ctx context.Context, list []shrinkage) error {

@@ -176,7 +176,7 @@ func (r reserveRequest) reserveLocal() (hold, bool) {
 		return hold{}, false
 	}
 	le.reserved += r.amount
-	le.used = true
+	le.idleScans = 0
 	return hold{r.key, le, le.generation}, true
 }
 
