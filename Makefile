@@ -78,8 +78,8 @@ diagrams: ## render the Mermaid diagrams of docs/ for the server (needs npm)
 	@scripts/setup.sh chromium
 	scripts/diagrams.sh
 
-screenshots: withpostgres ## take the screenshot of the README
-	@scripts/setup.sh chromium fonts
+screenshots: withpostgres ## take the screenshots in docs/images
+	@scripts/setup.sh chromium
 	TURNPIKE_SCREENSHOTS=$(CURDIR)/docs/images $(TEST) -tags browser -count=1 -timeout $(TEST_TIMEOUT) -run '^TestScreenshots$$' ./test/browser
 
 chaos: setup withpostgres ## run the long form of the crash tests

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Installs what the tests need, where apt-get and the permission to use it exist, else reports what is missing:
 # PostgreSQL's server binaries, Node with npm for clients in that language, espeak-ng for speech, and ffmpeg to convert
-# audio and check videos. Arguments add to the list: "chromium" for the browser tests, "fonts" for the
-# screenshot, "compiler" for the race detector, "prometheus" for the test of the alert rules.
+# audio and check videos. Arguments add to the list: "chromium" for the browser tests,
+# "compiler" for the race detector, "prometheus" for the test of the alert rules.
 # The server itself needs none of them.
 set -eu
 
@@ -27,10 +27,6 @@ has_ffmpeg() {
 
 has_chromium() {
 	command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1
-}
-
-has_fonts() {
-	fc-list 2>/dev/null | grep -q 'Inter'
 }
 
 has_ha() {
@@ -102,10 +98,6 @@ if wants chromium; then
 	has_chromium || missing="$missing chromium"
 fi
 
-if wants fonts; then
-	has_fonts || missing="$missing fonts-inter"
-fi
-
 if wants prometheus; then
 	command -v promtool >/dev/null 2>&1 || missing="$missing prometheus"
 fi
@@ -126,7 +118,6 @@ if may_install; then
 	case "$missing" in *espeak-ng*) apt_install espeak-ng ;; esac
 	case "$missing" in *ffmpeg*) apt_install ffmpeg ;; esac
 	case "$missing" in *chromium*) apt_install chromium ;; esac
-	case "$missing" in *fonts-inter*) apt_install fonts-inter ;; esac
 	case "$missing" in *prometheus*) apt_install prometheus ;; esac
 	case "$missing" in *postgresql*) install_postgres ;; esac
 	case "$missing" in *patroni*) install_ha ;; esac

@@ -144,7 +144,7 @@ func TestEveryPageIsAccessible(t *testing.T) {
 			for _, page := range []string{"", "keys", "keys/new", "usage", "requests", "billing", "models", "settings", "webhooks", "providers"} {
 				list = append(list, in(w.Workspace, accounts.Live, page))
 			}
-			for _, page := range []string{"requests/" + w.FailedRequestID, "runs/" + w.DoneRunID, "requests?q=model:nothing", "usage?group_by=model"} {
+			for _, page := range []string{"requests/" + w.FailedRequestID, "runs/" + w.DoneRunID, "requests?q=model:nothing", "usage?range=30d&group=model"} {
 				list = append(list, in(w.Workspace, accounts.Test, page))
 			}
 			list = append(list, "/dashboard/server", "/dashboard/server/providers/new", "/dashboard/server/providers/openai", "/dashboard/server/providers/openai/models", "/dashboard/nothing")

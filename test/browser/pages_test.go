@@ -16,6 +16,7 @@ const (
 
 type measure struct {
 	Width, Wide, Bytes, Titles int
+	Unlabeled                  []string // cells of tables that are cards on phones
 	Shifted                    float64
 }
 
@@ -25,6 +26,7 @@ func (b *tab) measure() measure {
 		const [page] = performance.getEntriesByType("navigation");
 		const parts = performance.getEntriesByType("resource").filter((e) => /[.](css|js|svg)/.test(e.name));
 		return {Width: innerWidth, Wide: document.documentElement.scrollWidth, Titles: document.querySelectorAll("h1").length,
+			Unlabeled: [...document.querySelectorAll("table.list:has(td[data-label]) td:not([data-label], [colspan])")].filter((cell) => cell.textContent.trim() && !cell.querySelector("form, button, input, .button")).map((cell) => cell.textContent.trim()),
 			Bytes: page.decodedBodySize + parts.reduce((sum, e) => sum + e.encodedBodySize, 0), Shifted: window.shifted};
 	})()`)
 }
@@ -52,6 +54,8 @@ func TestEveryPageFitsTheScreenWithoutLayoutShift(t *testing.T) {
 				t.Errorf("%s has %d titles", path, m.Titles)
 			case m.Wide > m.Width:
 				t.Errorf("%s is %d pixels wide in a window of %d", path, m.Wide, m.Width)
+			case len(m.Unlabeled) > 0:
+				t.Errorf("%s has values without a label on phones: %q", path, m.Unlabeled)
 			case m.Bytes == 0 || m.Bytes > maxBytes:
 				t.Errorf("%s has %d bytes", path, m.Bytes)
 			case m.Shifted > maxShift:

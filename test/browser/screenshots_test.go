@@ -8,68 +8,140 @@ import (
 	"fmt"
 	"image"
 	"image/color"
+	"image/draw"
 	"image/png"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
-	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/page"
 
 	"turnpike/internal/accounts"
+	"turnpike/test/harness"
 	"turnpike/test/sampledata"
 )
 
 // maxImage keeps the repository small.
 const maxImage = 150 << 10
 
-// TestScreenshots takes the screenshot of the README. `make screenshots` runs it.
+// settled waits until the fonts and images of the page are drawn.
+const settled = `Promise.all([document.fonts.ready, ...[...document.images].map((i) => i.decode().catch(() => 0))])
+	.then(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true)))))`
+
+func (b *tab) screenshot() image.Image {
+	b.t.Helper()
+	eval[bool](b, settled)
+	img, err := png.Decode(bytes.NewReader(call(b, page.CaptureScreenshot, page.CaptureScreenshotParams{Format: page.CaptureScreenshotFormatPng}).Data))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return img
+}
+
+// album writes screenshots into a directory, each in both themes.
+type album struct {
+	t   *testing.T
+	dir string
+}
+
+func (a *album) take(name string, b *tab) {
+	a.t.Helper()
+	for _, theme := range []string{"light", "dark"} {
+		b.prefer(theme)
+		a.write(name+"-"+theme, b.screenshot())
+	}
+}
+
+func (a *album) write(name string, img image.Image) {
+	a.t.Helper()
+	out := smaller(a.t, img)
+	if len(out) > maxImage {
+		a.t.Errorf("%s has %d bytes, want at most %d", name, len(out), maxImage)
+	}
+	if err := os.WriteFile(filepath.Join(a.dir, name+".png"), out, 0o644); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// TestScreenshots takes the screenshots in docs/images. `make screenshots` runs it.
 func TestScreenshots(t *testing.T) {
 	dir := os.Getenv("TURNPIKE_SCREENSHOTS")
 	if dir == "" {
-		t.Skip("make screenshots takes the screenshot")
+		t.Skip("make screenshots takes the screenshots")
 	}
+	a := &album{t, dir}
+	t.Run("first steps", func(t *testing.T) { // of a server without a provider
+		s := start(t)
+		w := s.Workspace(t, "Lantern Books")
+		b := owner(t, s, w)
+		b.window(1440, 900)
+		b.open(in(w, accounts.Live, ""))
+		a.take("first-steps", b)
+	})
 	w := sampledata.Demo(t)
+	failed := w.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: w.Key, Header: http.Header{"User-Agent": {"lantern-shop/4.2"}}, Body: map[string]any{"model": "gpt-nonexistent", "messages": []any{map[string]string{"role": "user", "content": "Hi."}}}}).Header.Get("X-Request-Id")
 	b := newTab(t, w.Server)
-	b.window(1280, 800)
+	b.window(1440, 900)
 	b.open("/dashboard/login")
 	b.fill("Email address", w.Owner.Email)
 	b.fill("Password", sampledata.DemoPassword)
 	b.press("Sign in")
-	b.open(in(w.Workspace, accounts.Live, ""))
+	at := func(page string) string { return in(w.Workspace, accounts.Live, page) }
+	b.open(at(""))
 	b.press("Dismiss")
-	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "light"}}})
-	if !eval[bool](b, useInter) {
-		t.Fatal("the font Inter is missing; Debian: apt-get install fonts-inter")
+	a.take("home", b)
+	for _, shot := range [][2]string{{"requests", "requests"}, {"request-failed", "requests/" + failed}, {"usage", "usage?range=30d&group=model"}, {"delivery", "deliveries/" + w.DeliveryID},
+		{"run-approval", "runs/" + w.RunID}, {"image-batch", "jobs/images/" + w.BatchID}} {
+		b.open(at(shot[1]))
+		if shot[0] == "run-approval" {
+			b.mayDecide()
+		}
+		a.take(shot[0], b)
 	}
-	eval[bool](b, "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
-	img := smaller(t, call(b, page.CaptureScreenshot, page.CaptureScreenshotParams{Format: page.CaptureScreenshotFormatPng}).Data)
-	if len(img) > maxImage {
-		t.Errorf("the screenshot has %d bytes, want at most %d", len(img), maxImage)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "home-light.png"), img, 0o644); err != nil {
-		t.Fatal(err)
+	b.allow(http.StatusBadRequest)
+	b.open(at("keys/new"))
+	b.fill("Name", "Checkout service")
+	b.fill("Budget per month", "lots")
+	b.fill("Allowed IPs", "not-an-ip")
+	b.press("Create key")
+	a.take("key-form-errors", b)
+	b.open(at("keys/new"))
+	b.fill("Name", "Checkout service")
+	b.press("Create key")
+	a.take("key-created", b)
+
+	w.Clock.Turn(31 * time.Minute) // the password has to be confirmed again
+	b.open(at("team"))
+	b.fill("Email address", "grace@lanternbooks.example")
+	b.press("Invite")
+	a.take("confirm", b)
+	b.fill("Password", sampledata.DemoPassword)
+	b.press("Confirm")
+	b.sees("Invited grace@lanternbooks.example")
+	a.take("confirmed", b)
+
+	b.window(390, 844)
+	for _, theme := range []string{"light", "dark"} {
+		b.prefer(theme)
+		const gap = 20
+		row := image.NewRGBA(image.Rect(0, 0, 6*(390+gap)-gap, 844))
+		draw.Draw(row, row.Bounds(), image.NewUniform(color.Gray{128}), image.Point{}, draw.Src)
+		for i, path := range []string{"", "requests", "log", "usage", "deliveries", "runs/" + w.RunID} {
+			b.open(at(path))
+			draw.Draw(row, image.Rect(i*(390+gap), 0, i*(390+gap)+390, 844), b.screenshot(), image.Point{}, draw.Src)
+		}
+		a.write("phone-"+theme, row)
 	}
 }
 
-// useInter sets the font of the page, and reports whether it is installed.
-const useInter = `(() => {
-  const text = document.createElement("canvas").getContext("2d");
-  const width = (font) => { text.font = font; return text.measureText("mmmiii").width; };
-  document.body.style.fontFamily = "Inter, sans-serif";
-  return width("16px Inter, monospace") !== width("16px monospace");
-})()`
-
 // smaller reduces an image to its 256 most frequent colors. Pages without photographs
 // have no more, except at the edges of letters.
-func smaller(t *testing.T, img []byte) []byte {
+func smaller(t *testing.T, from image.Image) []byte {
 	t.Helper()
-	from, err := png.Decode(bytes.NewReader(img))
-	if err != nil {
-		t.Fatal(err)
-	}
 	counts := map[color.Color]int{}
 	area := from.Bounds()
 	for y := area.Min.Y; y < area.Max.Y; y++ {
