@@ -153,3 +153,49 @@ case err != nil:
 event, err := webhook.Parse(body)`},
 	}
 }
+
+// tokenTabs exchange a token of an issuer for a scoped token.
+func tokenTabs(endpoint, rule string) []codeTab {
+	const grant, kind = "urn:ietf:params:oauth:grant-type:token-exchange", "urn:ietf:params:oauth:token-type:jwt"
+	return []codeTab{
+		{"curl", "curl " + endpoint + " \\\n  -d grant_type=" + grant + " \\\n  -d subject_token_type=" + kind + " \\\n  -d client_id=" + rule + ` -d subject_token="$TOKEN"`},
+		{"python", `import json, os
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+fields = {
+    "grant_type": "` + grant + `",
+    "subject_token_type": "` + kind + `",
+    "client_id": "` + rule + `",
+    "subject_token": os.environ["TOKEN"],
+}
+with urlopen("` + endpoint + `", urlencode(fields).encode()) as response:
+    api_key = json.load(response)["access_token"]`},
+		{"typescript", `const response = await fetch("` + endpoint + `", {
+  method: "POST",
+  body: new URLSearchParams({
+    grant_type: "` + grant + `",
+    subject_token_type: "` + kind + `",
+    client_id: "` + rule + `",
+    subject_token: process.env.TOKEN!,
+  }),
+});
+const { access_token: apiKey } = await response.json();`},
+		{"go", `response, err := http.PostForm("` + endpoint + `", url.Values{
+	"grant_type":         {"` + grant + `"},
+	"subject_token_type": {"` + kind + `"},
+	"client_id":          {"` + rule + `"},
+	"subject_token":      {os.Getenv("TOKEN")},
+})
+if err != nil {
+	log.Fatal(err)
+}
+defer response.Body.Close()
+var token struct {
+	APIKey string ` + "`json:\"access_token\"`" + `
+}
+if err := json.NewDecoder(response.Body).Decode(&token); err != nil {
+	log.Fatal(err)
+}`},
+	}
+}

@@ -175,7 +175,7 @@ func (req *request) rule() (*federation.Rule, error) {
 type ruleData struct {
 	Rule   ruleRow
 	Grants string
-	URL    string // of the token endpoint
+	Code   []codeTab // that gets a token
 	allowedForm
 }
 
@@ -184,7 +184,7 @@ func showRule(req *request, r *federation.Rule) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &view{template: "federation_rule", title: r.Name, data: ruleData{rows[0], showGrants(r.Grants), req.s.PublicURL + "/oauth/token", newAllowedForm(r.Allowed)}}, nil
+	return &view{template: "federation_rule", title: r.Name, data: ruleData{rows[0], showGrants(r.Grants), tokenTabs(req.s.PublicURL+"/oauth/token", r.ID), newAllowedForm(r.Allowed)}}, nil
 }
 
 func editRulePage(req *request, r *federation.Rule) (*view, error) {

@@ -31,6 +31,9 @@ func TestFederationRulesAreManagedByForms(t *testing.T) {
 		form.Set("user_claim", "actor")
 		page := b.follow(t, b.post(t, list+"/new", form)).shows(t, "Rule created.", "<code>actor</code>, 5 credits per day, 60 requests per minute", "gpt-4o, claude-*", "model:gpt-4o-mini 300s")
 		id := page.find(t, `<code>(fed_[^<]+)</code>`)
+		for _, language := range []string{"curl", "python", "typescript", "go"} {
+			page.find(t, `(?s)<pre id="token-`+language+`"[^>]*>[^<]*`+id)
+		}
 		edit := b.get(t, list+"/"+id+"/edit").shows(t, "gpt-4o, claude-*")
 		form.Set("seen", edit.find(t, `name="seen" value="([^"]+)"`))
 		form.Set("allowed_models", "none")
