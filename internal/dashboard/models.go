@@ -16,6 +16,7 @@ import (
 type providerRow struct {
 	Name     string
 	Failing  []gateway.FailingModel // as this node saw it
+	Stats    gateway.ProviderStats  // as this node saw it
 	Requests int64
 	Errors   int64
 	Share    int64 // of the requests, in percent
@@ -145,6 +146,11 @@ func (req *request) providerRows() ([]providerRow, error) {
 	for _, f := range req.s.Gateway.Failing() {
 		if p := rows[f.Provider]; p != nil {
 			p.Failing = append(p.Failing, f)
+		}
+	}
+	for name, stats := range req.s.Gateway.ProviderStats() {
+		if p := rows[name]; p != nil {
+			p.Stats = stats
 		}
 	}
 	out := make([]providerRow, 0, len(rows))

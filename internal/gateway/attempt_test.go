@@ -252,6 +252,37 @@ func TestLocalFailureDoesNotCoolDownProvider(t *testing.T) {
 	}
 }
 
+// TestProviderStatsHaveNoProviderText: its words may quote a request of another customer, or a key.
+func TestProviderStatsHaveNoProviderText(t *testing.T) {
+	t.Parallel()
+	p := newFake("p", fail(providers.Failure{Kind: providers.KindServer, Status: 500, Err: errors.New("sk-secret is broken")}))
+	r := newFixture(t, []providers.Provider{p})
+	if got := r.ProviderStats(); len(got) != 0 {
+		t.Errorf("before the first call: %+v", got)
+	}
+	r.chat(plainBody)
+	got := r.ProviderStats()["p"]
+	if e := got.LastError; e == nil || e.Status != 500 || e.Model != "small" || e.At.IsZero() || e.Message != "The model provider failed." {
+		t.Errorf("the last error is %+v", e)
+	}
+	if got.Responses != 0 {
+		t.Errorf("a failure counts as a response: %+v", got)
+	}
+	h := r.current.Load().health.get(modelKey{"p", "small"}, time.Now)
+	for i := range 100 {
+		h.recordFirstByte(time.Duration(i+1) * time.Millisecond)
+	}
+	// The last 64 responses took 37 to 100 ms.
+	if got := r.ProviderStats()["p"]; got.Responses != keptLatencies || got.P50 != 68*time.Millisecond || got.P95 != 96*time.Millisecond {
+		t.Errorf("the statistics are %+v", got)
+	}
+	invented := r.current.Load().health.get(modelKey{"p", "name of a customer"}, time.Now)
+	invented.recordFailure(&providers.Failure{Kind: providers.KindTimeout}, time.Now().Add(time.Hour))
+	if e := r.ProviderStats()["p"].LastError; e.Model != "" || e.Message != "The model provider timed out." {
+		t.Errorf("the last error is %+v", e)
+	}
+}
+
 func TestHealthCooldownAndLatency(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)

@@ -2,12 +2,14 @@ package gateway
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"turnpike/internal/fault"
 	"turnpike/internal/providers"
 )
 
@@ -18,11 +20,18 @@ type health struct {
 	coolsUntil atomic.Int64 // other targets come first until then, in Unix nanoseconds
 	latency    atomic.Int64 // average nanoseconds to the first byte; 0 before the first response
 
+	responses atomic.Uint32                // how many there were
+	recent    [keptLatencies]atomic.Uint32 // microseconds to the first byte of the last of them, as a ring
+
 	mu       sync.Mutex
-	failures int       // in a row
-	since    time.Time // the first of them
-	failedAt time.Time // the last of them
+	failures int               // in a row
+	since    time.Time         // the first of them
+	failedAt time.Time         // the last of them
+	failure  providers.Failure // the last one, without its cause
 }
+
+// keptLatencies is how many responses of a model the statistics of its provider include.
+const keptLatencies = 64
 
 func (h *health) rank(now time.Time) int {
 	if until := h.coolsUntil.Load(); until != 0 && now.UnixNano() < until {
@@ -50,11 +59,13 @@ func (h *health) expectedLatency() time.Duration {
 // recordFirstByte updates the average latency with a weight of one fifth.
 func (h *health) recordFirstByte(took time.Duration) {
 	took = max(took, 1)
+	measured := took
 	before := time.Duration(h.latency.Load())
 	if before != 0 && before != latencyUnknown {
 		took = before + (took-before)/5
 	}
-	h.latency.Store(int64(took)) // a lost concurrent update doesn't matter
+	h.latency.Store(int64(took))                                                                               // a lost concurrent update doesn't matter
+	h.recent[(h.responses.Add(1)-1)%keptLatencies].Store(uint32(min(measured.Microseconds(), math.MaxUint32))) //nolint:gosec // within its range
 }
 
 // recordSuccess ends the cooldown, unless the target failed after the call had started.
@@ -80,6 +91,7 @@ func (h *health) recordFailure(f *providers.Failure, now time.Time) {
 	}
 	h.failures++
 	h.failedAt = now
+	h.failure = providers.Failure{Kind: f.Kind, Status: f.Status}
 	wait := cooldowns[min(h.failures, len(cooldowns)-1)]
 	switch f.Kind {
 	case providers.KindAuth, providers.KindNoModel:
@@ -109,25 +121,67 @@ const failingAfter = 3
 // Failing returns the failing models, by provider and name.
 func (g *Gateway) Failing() []FailingModel {
 	now := g.Now()
-	t := &g.current.Load().health
 	var out []FailingModel
-	add := func(list map[modelKey]*health) {
-		for key, h := range list {
-			h.mu.Lock()
-			if h.rank(now) > 0 || h.failures >= failingAfter && now.Sub(h.failedAt) < maxCooldown {
-				out = append(out, FailingModel{key.provider, key.model, h.failures, h.since})
-			}
-			h.mu.Unlock()
+	g.current.Load().health.each(func(key modelKey, h *health) {
+		if h.rank(now) > 0 || h.failures >= failingAfter && now.Sub(h.failedAt) < maxCooldown {
+			out = append(out, FailingModel{key.provider, key.model, h.failures, h.since})
 		}
-	}
-	add(t.listed)
-	t.mu.Lock()
-	add(t.unlisted)
-	t.mu.Unlock()
+	})
 	slices.SortFunc(out, func(a, b FailingModel) int {
 		return cmp.Or(strings.Compare(a.Provider, b.Provider), strings.Compare(a.Model, b.Model))
 	})
 	return out
+}
+
+// ProviderStats is how a provider's models responded recently, as this node saw it. Latencies are the time to the
+// first byte of the last responses of each model.
+type ProviderStats struct {
+	Responses int
+	P50, P95  time.Duration
+	LastError *ProviderError // nil if there was none since the node started
+}
+
+// ProviderError is a failure of a provider. It has none of the provider's words, which may quote a customer's
+// request or an API key.
+type ProviderError struct {
+	At      time.Time
+	Model   string // empty for a name that a client may have invented
+	Status  int    // of the response, or 0
+	Message string
+}
+
+// ProviderStats returns the statistics of each provider that was called.
+func (g *Gateway) ProviderStats() map[string]ProviderStats {
+	out := map[string]ProviderStats{}
+	took := map[string][]uint32{}
+	g.current.Load().health.each(func(key modelKey, h *health) {
+		for i := range min(h.responses.Load(), keptLatencies) {
+			took[key.provider] = append(took[key.provider], h.recent[i].Load())
+		}
+		if s := out[key.provider]; !h.failedAt.IsZero() && (s.LastError == nil || h.failedAt.After(s.LastError.At)) {
+			s.LastError = &ProviderError{At: h.failedAt, Status: h.failure.Status, Message: describeFailure(&h.failure)}
+			if h.listed {
+				s.LastError.Model = key.model
+			}
+			out[key.provider] = s
+		}
+	})
+	for name, list := range took {
+		slices.Sort(list)
+		at := func(percent int) time.Duration {
+			return time.Duration(list[(len(list)-1)*percent/100]) * time.Microsecond
+		}
+		s := out[name]
+		s.Responses, s.P50, s.P95 = len(list), at(50), at(95)
+		out[name] = s
+	}
+	return out
+}
+
+// describeFailure returns the message that clients get for a failure.
+func describeFailure(f *providers.Failure) string {
+	said, _ := fault.As(upstreamFault(f)) // of a Failure it always is
+	return said.Message
 }
 
 type modelKey struct{ provider, model string }
@@ -159,6 +213,21 @@ func (t *healthTable) get(key modelKey, now func() time.Time) *health {
 		t.unlisted[key] = h
 	}
 	return h
+}
+
+// each calls fn for every model, with its lock held.
+func (t *healthTable) each(fn func(modelKey, *health)) {
+	all := func(list map[modelKey]*health) {
+		for key, h := range list {
+			h.mu.Lock()
+			fn(key, h)
+			h.mu.Unlock()
+		}
+	}
+	all(t.listed)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all(t.unlisted)
 }
 
 // keep takes over the health of models of these providers.

@@ -1,10 +1,15 @@
 package dashboard_test
 
 import (
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"turnpike/internal/accounts"
+	"turnpike/internal/config"
 	"turnpike/test/harness"
 )
 
@@ -29,4 +34,40 @@ func TestModelsPageSearchesModelsAndCountsProviders(t *testing.T) {
 		b.get(t, page).shows(t, "provider%3Asimulator", "100%")
 		b.get(t, b.in(accounts.Live, "models")).shows(t, "No provider is connected", "No models yet")
 	})
+}
+
+func TestModelsPageShowsLatencyAndLastErrorOfProviders(t *testing.T) {
+	t.Parallel()
+	var works atomic.Bool
+	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if !works.Load() {
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = io.WriteString(w, `{"error":{"message":"Incorrect API key provided: sk-secret"}}`)
+			return
+		}
+		_, _ = io.WriteString(w, `{"id":"a","object":"chat.completion","created":1,"model":"gpt-4o-mini","choices":[{"index":0,"message":{"role":"assistant","content":"Hi.","refusal":null},"logprobs":null,"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7}}`)
+	}))
+	t.Cleanup(provider.Close)
+	cfg := harness.Config(t, "sqlite")
+	cfg.Providers = []config.Provider{{Name: "acme", Type: config.OpenAI, Catalog: "openai", BaseURL: config.Address(provider.URL), APIKey: "sk-secret", Weight: 1, Models: []config.ProviderModel{{ID: "gpt-4o-mini"}}}}
+	s := harness.Start(t, cfg, harness.NewClock())
+	w := s.Workspace(t, "acme")
+	b := member(t, s, w, accounts.Viewer)
+	key, _ := s.Key(t, w, accounts.Live)
+	call := func(status int, code string) {
+		t.Helper()
+		s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: key, Body: map[string]any{"model": "gpt-4o-mini", "messages": []any{map[string]string{"role": "user", "content": "Hi"}}}}).Want(t, status, code)
+	}
+	latency := func() []string { return b.get(t, b.in(accounts.Live, "models")).cells("Latency p50 / p95") }
+	if got := latency(); len(got) != 1 || got[0] != "–" {
+		t.Errorf("before the first response the latency is %q", got)
+	}
+	call(502, "upstream_error")
+	b.get(t, b.in(accounts.Live, "models")).shows(t, "401: The model provider rejected this server&#39;s API key", "what this node saw").hides(t, "sk-secret")
+	works.Store(true)
+	call(200, "")
+	if got := latency(); len(got) != 1 || strings.Count(got[0], "ms") != 2 {
+		t.Errorf("after a response the latency is %q", got)
+	}
 }
