@@ -36,6 +36,7 @@ var scopeNotes = map[access.Scope]string{
 	access.ProjectsWrite:         "Create, change and archive projects.",
 	access.UsageRead:             "Read usage.",
 	access.AuditRead:             "Read the request log and the admin log.",
+	access.ContentRead:           "Read the stored content of requests and responses.",
 	access.BillingRead:           "Read credits and charges.",
 	access.BillingWrite:          "Set the credits per month.",
 	access.MCPToolsCall:          "List and call tools of MCP servers.",
