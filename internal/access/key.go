@@ -108,6 +108,9 @@ type Caller struct {
 // CanManage reports whether the caller may change the key.
 func (c Caller) CanManage(k *Key) bool { return c.checkBounds(k) == nil }
 
+// CanRevoke reports whether the caller may revoke the key.
+func (c Caller) CanRevoke(k *Key) bool { return c.checkBounds(k.withoutContent()) == nil }
+
 func (c Caller) checkBounds(k *Key) error {
 	if c.Principal == nil {
 		return nil

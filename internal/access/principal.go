@@ -54,6 +54,13 @@ func PersonPrincipal(userID string, role accounts.Role, t accounts.Tenant) *Prin
 	return &Principal{Tenant: t, UserID: userID, Scopes: RoleScopes(role, t.Environment), Grant: RoleGrant(role, t.Environment)}
 }
 
+// WithContent adds the scope for the content of requests, which no role has.
+func (p *Principal) WithContent() *Principal {
+	with := *p
+	with.Scopes, with.Grant = append(slices.Clone(p.Scopes), string(ContentRead)), p.Grant|grantOf(ContentRead)
+	return &with
+}
+
 // ID returns the ID of the person, the token or the key.
 func (p *Principal) ID() string {
 	if p.UserID != "" {

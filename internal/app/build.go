@@ -258,7 +258,7 @@ func (i *instance) renderBatchError(e batches.Endpoint, f *fault.Error, requestI
 func (i *instance) buildHandler(context.Context) error {
 	d := i.store.DB
 	pages, err := dashboard.New(dashboard.Options{DB: d, Ring: i.store.Ring, People: i.people, Keys: i.keys, Tokens: i.tokens, Settler: i.settler, Webhooks: i.hooks, Media: i.media,
-		Agents: i.agents, ToolServers: i.toolServers, Routes: i.routes, Gateway: i.gateway, Leaks: i.leaks, Federation: i.federation, Files: i.files, APIFiles: i.apiFiles, Batches: i.batches, Outbox: i.outbox, Notifications: i.notifications, PublicURL: i.URL(), ListenURL: i.ListenURL(), Now: i.now,
+		Agents: i.agents, ToolServers: i.toolServers, Routes: i.routes, Gateway: i.gateway, Leaks: i.leaks, Federation: i.federation, Files: i.files, APIFiles: i.apiFiles, Contents: i.contents, Batches: i.batches, Outbox: i.outbox, Notifications: i.notifications, PublicURL: i.URL(), ListenURL: i.ListenURL(), Now: i.now,
 		SignIn: func() *dashboard.SignInProvider { return i.settings.Load().signIn }, TrustedProxies: i.trustedProxies, Facts: i.facts, Definitions: i.manager()})
 	if err != nil {
 		return err

@@ -23,6 +23,7 @@ import (
 	"turnpike/internal/apifiles"
 	"turnpike/internal/batches"
 	"turnpike/internal/clientip"
+	"turnpike/internal/contentlog"
 	"turnpike/internal/db"
 	"turnpike/internal/federation"
 	"turnpike/internal/files"
@@ -60,6 +61,7 @@ type Options struct {
 	Federation  *federation.Service
 	Files       *files.Store
 	APIFiles    *apifiles.Store
+	Contents    *contentlog.Store
 	Batches     *batches.Service
 	Outbox      *mail.Outbox
 	// Notifications are the settings of the workspace's incoming webhook.

@@ -28,6 +28,7 @@ type keyData struct {
 	Secret    string    // if it was just created
 	Examples  []codeTab // requests that the key may send, with the secret
 	Manages   bool      // the person may change it
+	Revokes   bool      // or at least revoke it
 	Days      *daily
 	Limits    []limitRow
 	LooksBack int
@@ -47,7 +48,7 @@ func showKey(req *request, k *access.Key) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &keyData{Key: rows[0], IPs: showAddresses(k.AllowedIPs), Secret: req.shownSecret(k.ID), Manages: req.caller().CanManage(k), LooksBack: recentRequests}
+	d := &keyData{Key: rows[0], IPs: showAddresses(k.AllowedIPs), Secret: req.shownSecret(k.ID), Manages: req.caller().CanManage(k), Revokes: req.caller().CanRevoke(k), LooksBack: recentRequests}
 	if d.Secret != "" {
 		d.Examples = req.keyTabs(k, d.Secret)
 	}

@@ -58,11 +58,11 @@ const choose = "choose"
 // notCalls are scopes that create something without calling a model.
 var notCalls = []access.Scope{access.ScopedTokensCreate}
 
-// grantable returns the scopes that the person may give to a key.
+// grantable returns the scopes that the person may give to a key, except for ContentRead.
 func (req *request) grantable(which func(access.Scope) bool) []string {
 	var out []string
 	for _, s := range access.Scopes() {
-		if req.principal.Grant.Allows(s) && which(s) {
+		if req.principal.Grant.Allows(s) && which(s) && s != access.ContentRead {
 			out = append(out, string(s))
 		}
 	}
@@ -98,6 +98,9 @@ func (req *request) newKeyForm(k *access.Key, chosen string) (*keyForm, error) {
 		f.Presets[i].Chosen = p.Name == chosen
 	}
 	names := req.grantable(func(access.Scope) bool { return true })
+	if req.principal.Grant.Allows(access.ContentRead) {
+		names = append(names, string(access.ContentRead)) // which no preset includes
+	}
 	for _, s := range k.Scopes {
 		if !slices.Contains(names, s) {
 			names = append(names, s)
@@ -209,7 +212,7 @@ func updateKey(req *request) (*view, error) {
 
 // readKey reads all fields of the form and returns all their errors.
 func (req *request) readKey(k *access.Key) error {
-	var errs [8]error
+	var errs [9]error
 	k.Name, k.Scopes, k.Project = req.form("name"), req.formScopes(), req.form("project")
 	k.MonthlyBudget, errs[0] = req.formCredits("monthly_budget")
 	errs[1] = req.readLimits(&k.Limits, &k.Raise)
@@ -222,6 +225,7 @@ func (req *request) readKey(k *access.Key) error {
 	k.AllowedTools = parseList(req.form("allowed_tools"))
 	errs[6] = req.readAllowed(&k.Allowed)
 	k.AllowedIPs, errs[7] = access.ParseAllowedIPs(words(req.form("allowed_ips")))
+	k.ContentDays, errs[8] = req.formNumber("content_log_days")
 	if err := errors.Join(errs[:]...); err != nil {
 		return errors.Join(accounts.CheckName("name", k.Name), k.Check(), err)
 	}

@@ -28,6 +28,7 @@ type requestData struct {
 	List     string // the list with the filters that led here
 	Newer    string // its neighbors there
 	Older    string
+	Content  *contentSection // nil without access to content
 }
 
 func requestPage(req *request) (*view, error) {
@@ -56,7 +57,13 @@ func requestPage(req *request) (*view, error) {
 	if len(e.TokenMetadata) > 0 {
 		d.Metadata = escapeInvisible(showJSON(e.TokenMetadata))
 	}
-	return &view{template: "request", title: "Request " + e.RequestID, data: d, live: !e.Settled}, nil
+	if req.principal.Grant.Allows(access.ContentRead) {
+		d.Content = &contentSection{}
+		if d.Content.Until, err = req.s.Contents.ExpiresAt(req.Context(), req.s.DB, e); err != nil {
+			return nil, err
+		}
+	}
+	return &view{template: "request", title: "Request " + e.RequestID, data: &d, live: !e.Settled}, nil
 }
 
 // neighbors returns the pages of the requests before and after one in a list. They are empty at the ends of the

@@ -128,7 +128,11 @@ func (req *request) loggedRequest(id string) (*loggedRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &loggedRequest{ID: e.RequestID, Path: e.Path, Model: cmp.Or(e.Model, e.Requested)}, nil
+	logged := &loggedRequest{ID: e.RequestID, Path: e.Path, Model: cmp.Or(e.Model, e.Requested)}
+	if req.principal.Grant.Allows(access.ContentRead) {
+		logged.Body, err = req.playableBody(id)
+	}
+	return logged, err
 }
 
 // sendJSON responds to a script.

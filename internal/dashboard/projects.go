@@ -59,7 +59,9 @@ func createProject(req *request) (*view, error) {
 	p := &accounts.Project{Tenant: req.workspace.In(req.env), ID: req.form("id"), Name: req.form("name")}
 	var budgetErr error
 	p.MonthlyBudget, budgetErr = req.formCredits("monthly_budget")
-	if err := errors.Join(budgetErr, req.readAllowed(&p.Allowed)); err != nil {
+	var daysErr error
+	p.ContentDays, daysErr = req.formNumber("content_log_days")
+	if err := errors.Join(budgetErr, daysErr, req.readAllowed(&p.Allowed)); err != nil {
 		return nil, errors.Join(accounts.CheckProjectID("id", p.ID), err)
 	}
 	err := req.write(func(tx *db.Tx) error {
@@ -127,10 +129,11 @@ func projectPage(req *request) (*view, error) {
 func updateProject(req *request) (*view, error) {
 	budget, budgetErr := req.formCredits("monthly_budget")
 	thresholds, thresholdsErr := req.formThresholds()
+	days, daysErr := req.formNumber("content_log_days")
 	return req.changeProject("project.updated", "Project saved.", func(p *accounts.Project) error {
 		before := projectFingerprint(p)
-		p.Name, p.MonthlyBudget, p.AlertThresholds = req.form("name"), budget, thresholds
-		if err := errors.Join(budgetErr, thresholdsErr, req.readAllowed(&p.Allowed), req.readLimits(&p.Limits, &p.Raise)); err != nil {
+		p.Name, p.MonthlyBudget, p.AlertThresholds, p.ContentDays = req.form("name"), budget, thresholds, days
+		if err := errors.Join(budgetErr, thresholdsErr, daysErr, req.readAllowed(&p.Allowed), req.readLimits(&p.Limits, &p.Raise)); err != nil {
 			return errors.Join(accounts.CheckName("name", p.Name), err)
 		}
 		return req.checkEditConflict(before, projectFingerprint(p))

@@ -145,17 +145,18 @@ type teamMember struct {
 	Since    time.Time
 	HasApp   bool // an authenticator app
 	Passkeys int64
+	Content  bool // reads the content of requests
 }
 
 func teamMembers(ctx context.Context, q db.Querier, workspaceID string, page db.Page) (*db.Found[*teamMember], error) {
-	s := db.Search{Columns: "id, email, name, role, since, has_app, passkeys", Table: `(SELECT u.id, u.email, u.name, m.workspace_id, m.role, m.created_at AS since,
+	s := db.Search{Columns: "id, email, name, role, since, has_app, passkeys, content_access", Table: `(SELECT u.id, u.email, u.name, m.workspace_id, m.role, m.created_at AS since, m.content_access,
 			EXISTS (SELECT 1 FROM totp t WHERE t.user_id = u.id AND t.enabled_at IS NOT NULL) AS has_app,
 			(SELECT count(*) FROM passkeys p WHERE p.user_id = u.id) AS passkeys
 		FROM members m JOIN users u ON u.id = m.user_id) AS team`}
 	s.Where.Add("workspace_id =", workspaceID)
 	scan := func(r db.Row) (*teamMember, error) {
 		m := new(teamMember)
-		return m, db.Scan(r, &m.ID, &m.Email, &m.Name, &m.Role, &m.Since, &m.HasApp, &m.Passkeys)
+		return m, db.Scan(r, &m.ID, &m.Email, &m.Name, &m.Role, &m.Since, &m.HasApp, &m.Passkeys, &m.Content)
 	}
 	return db.Find(ctx, q, s, page, db.Record[*teamMember]{Scan: scan, ID: func(m *teamMember) string { return m.ID }})
 }

@@ -237,7 +237,11 @@ func (req *request) enterWorkspace() error {
 	}
 	req.workspace, req.env, req.role = w, env, role
 	req.principal = access.PersonPrincipal(req.session.UserID, role, accounts.Tenant{WorkspaceID: id, Environment: env})
-	return nil
+	reads, err := people.ReadsContent(req.Context(), req.s.DB, people.Member{WorkspaceID: id, UserID: req.session.UserID})
+	if reads {
+		req.principal = req.principal.WithContent()
+	}
+	return err
 }
 
 // errSignIn makes deny redirect to the sign-in page.

@@ -18,6 +18,7 @@ type teamData struct {
 	Mails       bool            // a mail server is configured
 	Members     []memberRow
 	OnlyOwner   bool // the viewer, who can't leave
+	Grants      bool // the viewer decides who reads the content of requests
 	MorePeople  pager
 	Invitations []invitationRow
 	MoreInvited pager
@@ -43,7 +44,7 @@ type invitationRow struct {
 // teamPage shows the members, and to owners and admins the invitations. The IDs'
 // prefixes tell which of the two lists a page belongs to.
 func teamPage(req *request) (*view, error) {
-	d := teamData{Roles: req.rolesFor(""), Mails: req.s.Outbox.Sends()}
+	d := teamData{Roles: req.rolesFor(""), Mails: req.s.Outbox.Sends(), Grants: req.role == accounts.Owner}
 	page := req.page(ids.User)
 	found, err := teamMembers(req.Context(), req.s.DB, req.workspace.ID, page)
 	if err != nil {
@@ -149,6 +150,17 @@ func (req *request) displayName() string {
 func revokeInvitation(req *request) (*view, error) {
 	return req.save(req.to("team"), "Invitation revoked. Its link no longer works.", func(tx *db.Tx) error {
 		return req.s.People.RevokeInvitation(req.Context(), tx, req.session.Caller(req.browser()), req.workspace.ID, req.id())
+	})
+}
+
+// allowContent lets a member read the content of requests, or no longer.
+func allowContent(req *request) (*view, error) {
+	allowed, notice := req.form("content_access") != "", "Content access removed."
+	if allowed {
+		notice = "Content access granted."
+	}
+	return req.save(req.to("team"), notice, func(tx *db.Tx) error {
+		return req.s.People.AllowContent(req.Context(), tx, req.session.Caller(req.browser()), people.Member{WorkspaceID: req.workspace.ID, UserID: req.id()}, allowed)
 	})
 }
 

@@ -42,6 +42,31 @@ func Memberships(ctx context.Context, q db.Querier, userID string) ([]Membership
 	})
 }
 
+// ReadsContent reports whether an owner lets a member read the content of requests.
+func ReadsContent(ctx context.Context, q db.Querier, m Member) (bool, error) {
+	return db.Value[bool](q.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM members WHERE workspace_id = $1 AND user_id = $2 AND content_access)", m.WorkspaceID, m.UserID))
+}
+
+// AllowContent lets a member read the content of requests, or no longer. Only owners decide about that.
+func (p *People) AllowContent(ctx context.Context, tx *db.Tx, by Caller, m Member, allowed bool) error {
+	if _, err := p.lockMember(ctx, tx, by, m.WorkspaceID, m.UserID); err != nil {
+		return err
+	}
+	role, err := roleOf(ctx, tx, by, m.WorkspaceID)
+	if err != nil {
+		return err
+	}
+	if role != accounts.Owner {
+		return fault.New(fault.InsufficientScope, "Only owners can let members read the content of requests.")
+	}
+	n, err := tx.Exec(ctx, "UPDATE members SET content_access = $3 WHERE workspace_id = $1 AND user_id = $2 AND content_access <> $3", m.WorkspaceID, m.UserID, allowed)
+	if err != nil || n == 0 {
+		return err
+	}
+	return by.actor.Log(ctx, tx, audit.Action{Tenant: accounts.Tenant{WorkspaceID: m.WorkspaceID}, Action: "member.content_access_changed", Target: m.UserID},
+		map[string]any{"content_access": allowed}, p.now())
+}
+
 // RoleIn returns a person's role in a workspace. The error doesn't reveal whether the workspace exists.
 func RoleIn(ctx context.Context, q db.Querier, userID, workspaceID string) (accounts.Role, error) {
 	var role string
@@ -79,7 +104,8 @@ func checkRoleChange(ctx context.Context, tx *db.Tx, by Caller, c roleChange) er
 // Member identifies a member of a workspace.
 type Member struct{ WorkspaceID, UserID string }
 
-// ChangeRole changes a member's role and ends their sessions, so that no session keeps the old rights.
+// ChangeRole changes a member's role and ends their sessions, so that no session keeps the old rights. It also ends
+// access to the content of requests.
 func (p *People) ChangeRole(ctx context.Context, tx *db.Tx, by Caller, m Member, to accounts.Role) error {
 	workspaceID, userID := m.WorkspaceID, m.UserID
 	from, err := p.lockMember(ctx, tx, by, workspaceID, userID)
@@ -95,7 +121,7 @@ func (p *People) ChangeRole(ctx context.Context, tx *db.Tx, by Caller, m Member,
 	if err := requireAnotherOwner(ctx, tx, workspaceID, from); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, "UPDATE members SET role = $3 WHERE workspace_id = $1 AND user_id = $2", workspaceID, userID, string(to)); err != nil {
+	if _, err := tx.Exec(ctx, "UPDATE members SET role = $3, content_access = FALSE WHERE workspace_id = $1 AND user_id = $2", workspaceID, userID, string(to)); err != nil {
 		return err
 	}
 	if err := p.revokeGrants(ctx, tx, workspaceID, userID); err != nil {

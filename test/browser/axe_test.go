@@ -126,6 +126,7 @@ func fullServer(t *testing.T) (*sampledata.Workspace, *accounts.User) {
 	w := sampledata.Fill(t, s, "acme", func(text string) string { return text })
 	u := addOwner(t, s, w.Workspace)
 	s.GrantOperator(t, u.ID)
+	s.AllowContent(t, w.Workspace, u.ID, true)
 	return w, u
 }
 

@@ -20,7 +20,7 @@ func TestActionsThatWidenRightsRequireConfirmation(t *testing.T) {
 	t.Parallel()
 	const here = "/dashboard/w/{workspace}/{env}/"
 	for _, path := range []string{here + "keys/new", here + "keys/{id}/edit", here + "keys/{id}/rotate", here + "webhooks/new", here + "webhooks/{id}/edit",
-		here + "webhooks/{id}/rotate", here + "billing", here + "team/invitations", here + "team/members/{id}/role", here + "team/members/{id}/remove",
+		here + "webhooks/{id}/rotate", here + "billing", here + "team/invitations", here + "team/members/{id}/role", here + "team/members/{id}/content", here + "team/members/{id}/remove",
 		"/dashboard/account/app", "/dashboard/account/app/disable", "/dashboard/account/app/codes", "/dashboard/account/passkeys", "/dashboard/account/passkeys/{id}/delete"} {
 		if !slices.ContainsFunc(dashboard.Routes(), func(r dashboard.Route) bool { return r.Method == "POST" && r.Path == path && r.Confirm }) {
 			t.Errorf("POST %s is not there, or asks for no proof", path)

@@ -12,6 +12,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/ids"
 	"turnpike/internal/operators"
+	"turnpike/internal/people"
 )
 
 // Workspace creates a workspace.
@@ -64,6 +65,14 @@ func (s *Server) AdminKey(t testing.TB) (value string) {
 func (s *Server) GrantOperator(t testing.TB, userID string) {
 	t.Helper()
 	s.write(t, func(tx *db.Tx) error { return operators.Grant(t.Context(), tx, userID, s.Clock.Now()) })
+}
+
+// AllowContent lets a member read the content of requests, or no longer.
+func (s *Server) AllowContent(t testing.TB, w *accounts.Workspace, userID string, allowed bool) {
+	t.Helper()
+	s.write(t, func(tx *db.Tx) error {
+		return people.New(s.DB, s.Ring, people.Options{Now: s.Clock.Now}).AllowContent(t.Context(), tx, people.Operator(), people.Member{WorkspaceID: w.ID, UserID: userID}, allowed)
+	})
 }
 
 func (s *Server) write(t testing.TB, fn func(tx *db.Tx) error) {

@@ -61,7 +61,7 @@ func Config(t testing.TB, engine string) config.Config {
 func Fill(t testing.TB, s *harness.Server, name string, text func(string) string) *Workspace {
 	t.Helper()
 	w := &Workspace{Server: s, Workspace: s.Workspace(t, text(name)), text: text}
-	w.Key, _ = s.Key(t, w.Workspace, accounts.Test)
+	w.Key, _ = s.KeyOf(t, &access.Key{Tenant: w.Workspace.In(accounts.Test), Name: "test", Scopes: []string{"*"}, ContentDays: new(int64(30))})
 	w.people(t)
 	w.keys(t)
 	w.calls(t)

@@ -146,7 +146,7 @@ function fill(logged) {
   if (logged.body && state.tab === "images") Object.assign(state, { prompt: logged.body.prompt ?? "", n: String(logged.body.n ?? ""), size: logged.body.size ?? "", quality: logged.body.quality ?? "" });
   if (logged.body && state.tab === "speech") Object.assign(state, { speech_input: logged.body.input ?? "", voice: logged.body.voice ?? "", audio_format: logged.body.response_format ?? "mp3", speed: String(logged.body.speed ?? "") });
   byID("notice").hidden = false;
-  byID("notice").textContent = logged.body ? `Filled from ${logged.id}.` : `Filled with the model of ${logged.id}. Its content was not logged.`;
+  byID("notice").textContent = logged.body ? `Filled from ${logged.id}.` : `Filled with the model of ${logged.id}. Its content is not available.`;
   history.replaceState(null, "", config.path);
   save();
 }
