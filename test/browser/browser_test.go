@@ -211,7 +211,11 @@ func (b *tab) navigates(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
-	if _, err := chromedp.RunResponse(ctx, actions...); err != nil {
+	_, err := chromedp.RunResponse(ctx, actions...)
+	if err != nil && strings.Contains(err.Error(), "Could not find node") {
+		_, err = chromedp.RunResponse(ctx, actions...) // a live part replaced it just before the click
+	}
+	if err != nil {
 		b.t.Fatalf("%v, on %s:\n%s", err, b.path(), b.text())
 	}
 }
