@@ -41,11 +41,15 @@ type invitationRow struct {
 	Manage bool // the viewer may revoke or resend it
 }
 
+// membersPerPage is lower than for other lists, because each row has three forms.
+const membersPerPage = 40
+
 // teamPage shows the members, and to owners and admins the invitations. The IDs'
 // prefixes tell which of the two lists a page belongs to.
 func teamPage(req *request) (*view, error) {
 	d := teamData{Roles: req.rolesFor(""), Mails: req.s.Outbox.Sends(), Grants: req.role == accounts.Owner}
 	page := req.page(ids.User)
+	page.Limit = membersPerPage
 	found, err := teamMembers(req.Context(), req.s.DB, req.workspace.ID, page)
 	if err != nil {
 		return nil, err
