@@ -126,7 +126,7 @@ func TestUsageMergesSmallGroups(t *testing.T) {
 		if strings.Contains(a.body, `>model-06 with a name that is somewhat lo</a></span>`) {
 			t.Error("the seventh has a color of its own")
 		}
-		if len(a.body) > 100_000 {
+		if len(a.body) > 110_000 { // the names of models are unusually long
 			t.Errorf("the page has %d bytes", len(a.body))
 		}
 		total := 0
