@@ -2,8 +2,9 @@
 // spend in a month or another window.
 //
 // Before a request, LeaseCache reserves its maximum cost against every budget it
-// counts toward. Afterwards Settler charges the real cost to the Ledger, in the
-// transaction that settles the request's log entry. Reservations are in memory: a
+// counts toward. Afterwards Settler records the real cost in the node's journal, in the
+// transaction that settles the request's log entry, and posts the journal to the Ledger
+// once per second. Reservations are in memory: a
 // node leases a chunk of the remaining budget from the ledger, spends it and
 // releases the rest. So no budget is ever overspent, on any number of nodes, and
 // most reservations don't need the database.
@@ -30,6 +31,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -89,17 +91,38 @@ func PeriodOf(t time.Time) Period { return PeriodIn(accounts.WindowMonth, t) }
 // PeriodIn returns the period of a window that contains the time. Weeks have
 // their ISO 8601 number.
 func PeriodIn(w accounts.Window, t time.Time) Period {
-	t = t.UTC()
-	switch w {
-	case accounts.WindowDay:
-		return Period(t.Format(dayLayout))
-	case accounts.WindowWeek:
-		year, week := t.ISOWeek()
-		return Period(fmt.Sprintf("%04d-W%02d", year, week))
-	case accounts.WindowLifetime:
+	if w == accounts.WindowLifetime {
 		return lifetime
 	}
-	return Period(t.Format(monthLayout))
+	p := periodsOf(t)
+	switch w {
+	case accounts.WindowDay:
+		return p.day
+	case accounts.WindowWeek:
+		return p.week
+	}
+	return p.month
+}
+
+// periods are those that contain a day.
+type periods struct {
+	unixDay          int64
+	day, week, month Period
+}
+
+// lastPeriods are those of the last call, which are usually today's. Each request needs several.
+var lastPeriods atomic.Pointer[periods]
+
+func periodsOf(t time.Time) *periods {
+	t = t.UTC()
+	unixDay := t.Truncate(24 * time.Hour).Unix()
+	if p := lastPeriods.Load(); p != nil && p.unixDay == unixDay {
+		return p
+	}
+	year, week := t.ISOWeek()
+	p := &periods{unixDay: unixDay, day: Period(t.Format(dayLayout)), week: Period(fmt.Sprintf("%04d-W%02d", year, week)), month: Period(t.Format(monthLayout))}
+	lastPeriods.Store(p)
+	return p
 }
 
 // Window returns the window of which p is a period, or an empty string if p isn't one.

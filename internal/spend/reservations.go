@@ -107,15 +107,9 @@ type datedCap struct {
 // inOrder returns the budgets of the periods that contain the time, in the
 // order in which they are leased.
 func inOrder(budgets []Cap, now time.Time) []datedCap {
-	periods := map[accounts.Window]Period{}
 	list := make([]datedCap, len(budgets))
 	for i, b := range budgets {
-		period, known := periods[b.Window]
-		if !known {
-			period = PeriodIn(b.Window, now)
-			periods[b.Window] = period
-		}
-		list[i] = datedCap{accountPeriod{b.Account, period}, b.Limit}
+		list[i] = datedCap{accountPeriod{b.Account, PeriodIn(b.Window, now)}, b.Limit}
 	}
 	slices.SortFunc(list, func(a, b datedCap) int { return compare(a.key, b.key) })
 	return list

@@ -17,8 +17,8 @@ import (
 	"turnpike/internal/events"
 )
 
-// Settler charges log entries in the transaction that settles them, adds up
-// usage, and publishes the alerts of budgets.
+// Settler charges log entries, adds up usage, and publishes the alerts of budgets: in
+// the transaction that settles the entries, or later from the journal.
 type Settler struct {
 	db        *db.DB
 	journal   *journal // nil posts all charges directly
