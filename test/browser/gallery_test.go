@@ -55,6 +55,9 @@ func TestStepsOfRunFold(t *testing.T) {
 	run := s.Do(t, harness.Request{Method: "POST", Path: "/v1/agents/runs", Key: key, Body: map[string]any{"model": "gpt-4o",
 		"input": `Find it. [[sim:script=tool:search{"shelf":"poetry"};text:It is upstairs.]]`,
 		"tools": []any{map[string]any{"type": "http", "name": "search", "url": "https://shop.example/search"}}}}).Want(t, 200, "").Text("id")
+	s.Eventually(t, func() bool { // a step is open while it runs
+		return s.Do(t, harness.Request{Method: "GET", Path: "/v1/agents/runs/" + run, Key: key}).Text("status") == "completed"
+	})
 	b.open(in(w, accounts.Test, "runs/"+run))
 	b.sees("completed", "Step 1", "Step 2", "It is upstairs.")
 	b.misses(`"shelf": "poetry"`)

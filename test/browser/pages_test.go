@@ -2,12 +2,7 @@
 
 package browser_test
 
-import (
-	"testing"
-
-	"turnpike/test/harness"
-	"turnpike/test/sampledata"
-)
+import "testing"
 
 const (
 	maxBytes = 100 << 10 // page, stylesheet and script together
@@ -33,9 +28,9 @@ func (b *tab) measure() measure {
 
 func TestEveryPageFitsTheScreenWithoutLayoutShift(t *testing.T) {
 	t.Parallel()
-	s := harness.Start(t, sampledata.Config(t, "sqlite"), harness.NewClock())
-	w := sampledata.Fill(t, s, "acme", func(text string) string { return text })
-	b := owner(t, s, w.Workspace)
+	w, u := fullServer(t)
+	b := newTab(t, w.Server)
+	b.signIn(u.Email)
 	for _, width := range []int64{360, 1280} {
 		b.window(width, 800)
 		for _, path := range pages(t, w) {
