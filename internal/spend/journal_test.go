@@ -3,6 +3,7 @@ package spend
 import (
 	"context"
 	"testing"
+	"time"
 
 	"turnpike/internal/audit"
 	"turnpike/internal/credits"
@@ -74,13 +75,34 @@ func TestPostInDoubtIsNotRepeated(t *testing.T) {
 	})
 }
 
-// TestRefusalKnowsWhatIsCharged: a charge that isn't posted counts as spent and not as reserved, so the request isn't told to retry.
+// TestChargesWithoutALeaseArePosted: a node of an older version has closed the leases and left the journal.
+func TestChargesWithoutALeaseArePosted(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newFixture(t, d, 100*credits.Credit)
+		o.settleEntries(audit.Settlement{Entry: o.entry(o.reserve(10*credits.Credit), 4*credits.Credit)})
+		evict(t, d, o.node)
+		o.write(func(ctx context.Context, tx *db.Tx) error { return closeLeases(ctx, tx, o.node.ID) })
+		if err := newFixture(t, d, 0).settler.CloseEvicted(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got, want := o.balance(), (Balance{Spent: 4 * credits.Credit}); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	})
+}
+
+// TestRefusalKnowsWhatIsCharged: a charge that isn't posted counts as spent and not as reserved, so the request doesn't wait for
+// other nodes and isn't told to retry.
 func TestRefusalKnowsWhatIsCharged(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		o := newFixture(t, d, 10*credits.Credit)
+		o.cache.alone, o.cache.reclaimTimeout = false, time.Hour
 		o.settleEntries(audit.Settlement{Entry: o.entry(o.reserve(10*credits.Credit), 10*credits.Credit)})
-		_, err := o.cache.Reserve(t.Context(), []Cap{{Account: o.account(), Limit: o.workspace.MonthlyCredits}}, credits.Credit, o.now)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, err := o.cache.Reserve(ctx, []Cap{{Account: o.account(), Limit: o.workspace.MonthlyCredits}}, credits.Credit, o.now)
 		r, refused := err.(*Refusal)
 		if !refused || r.Transient || r.Spent != 10*credits.Credit {
 			t.Errorf("got %v, want a final refusal with 10 credits spent", err)
