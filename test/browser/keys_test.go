@@ -4,6 +4,7 @@ package browser_test
 
 import (
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/chromedp/cdproto/browser"
@@ -94,12 +95,18 @@ func (b *tab) grant(name string) {
 	}
 }
 
+// clipboard is held from a copy to its check: the tabs of a browser share one
+// clipboard.
+var clipboard sync.Mutex
+
 // copies presses the copy button of the selector and checks the clipboard.
 func (b *tab) copies(selector, want string) {
 	b.t.Helper()
 	for _, name := range []string{"clipboard-read", "clipboard-write"} {
 		b.grant(name)
 	}
+	clipboard.Lock()
+	defer clipboard.Unlock()
 	b.run(chromedp.Click(chromedp.CSS(`[data-copy="` + selector + `"]`)))
 	b.sees("Copied")
 	got := eval[string](b, "navigator.clipboard.readText()")
