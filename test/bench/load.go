@@ -23,11 +23,16 @@ const (
 	warmUp = time.Second
 )
 
+// loadTarget is a request that is sent as it is, again and again.
+type loadTarget struct {
+	Address string
+	Request []byte
+}
+
 type loadOrder struct {
-	Address     string
-	Request     []byte // sent as it is, again and again
-	Users       int    // replaces userMark by this many users in turn, if above 1
-	Stream      bool   // whether underLoad sends a request for a stream
+	Targets     []loadTarget // the connections take them in turn
+	Users       int          // replaces userMark by this many users in turn, if above 1
+	Stream      bool         // whether underLoad sends a request for a stream
 	Duration    time.Duration
 	Connections int
 	FirstByte   bool          // measure the time to the first piece of the body
@@ -51,7 +56,7 @@ func generateLoad(o loadOrder) (r loadResult) {
 	for i := range o.Connections {
 		clients.Go(func() (err error) {
 			time.Sleep(o.Spread * time.Duration(i) / time.Duration(o.Connections))
-			latencies[i], err = repeat(o, begun.Add(o.Spread+o.Duration), &left)
+			latencies[i], err = repeat(o, o.Targets[i%len(o.Targets)], begun.Add(o.Spread+o.Duration), &left)
 			return err
 		})
 	}
@@ -64,16 +69,16 @@ func generateLoad(o loadOrder) (r loadResult) {
 
 // repeat sends requests on one keep-alive connection, each as soon as the
 // response to the last is complete, and returns how long each took.
-func repeat(o loadOrder, until time.Time, left *atomic.Int64) ([]time.Duration, error) {
-	conn, in, err := dial(o.Address, until)
+func repeat(o loadOrder, to loadTarget, until time.Time, left *atomic.Int64) ([]time.Duration, error) {
+	conn, in, err := dial(to.Address, until)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = conn.Close() }()
 	took := make([]time.Duration, 0, min(4096, maxRequests/o.Connections))
-	user := bytes.Index(o.Request, []byte(userMark)) + len(userMark) - userDigits
+	user := bytes.Index(to.Request, []byte(userMark)) + len(userMark) - userDigits
 	if o.Users > 1 {
-		o.Request = bytes.Clone(o.Request)
+		to.Request = bytes.Clone(to.Request)
 	}
 	for {
 		n := left.Add(-1)
@@ -81,19 +86,19 @@ func repeat(o loadOrder, until time.Time, left *atomic.Int64) ([]time.Duration, 
 			break
 		}
 		if o.Users > 1 {
-			copy(o.Request[user:], fmt.Sprintf("%0*d", userDigits, n%int64(o.Users)))
+			copy(to.Request[user:], fmt.Sprintf("%0*d", userDigits, n%int64(o.Users)))
 		}
 		begun := time.Now()
 		if begun.After(until) {
 			break
 		}
-		if _, err := conn.Write(o.Request); err != nil {
+		if _, err := conn.Write(to.Request); err != nil {
 			return nil, err
 		}
 		first, err := readResponse(in)
 		if err != nil && o.Reconnect {
 			_ = conn.Close()
-			if conn, in, err = dial(o.Address, until); err == nil {
+			if conn, in, err = dial(to.Address, until); err == nil {
 				continue
 			}
 		}
@@ -183,15 +188,21 @@ type loaded struct {
 	plain, stream []byte
 	reconnect     bool // see loadOrder
 	users         int  // see loadOrder
+	more          []loadTarget
+}
+
+func (s *loaded) targets(stream bool) []loadTarget {
+	request := s.plain
+	if stream {
+		request = s.stream
+	}
+	return append([]loadTarget{{s.address, request}}, s.more...)
 }
 
 // underLoad warms the server up and measures it. Helpers are further processes
 // that work for the measurement.
 func (b *bench) underLoad(s *loaded, o loadOrder, helpers ...int) sample {
-	o.Address, o.Reconnect, o.Request, o.Users = s.address, s.reconnect, s.plain, s.users
-	if o.Stream {
-		o.Request = s.stream
-	}
+	o.Reconnect, o.Users, o.Targets = s.reconnect, s.users, s.targets(o.Stream)
 	if o.Connections == 0 {
 		o.Connections = connections
 	}

@@ -38,6 +38,7 @@ var parts = []struct {
 	{"chat", measureChat},
 	{"gateway", measureGateway},
 	{"limits", measureLimits},
+	{"nodes", measureNodes},
 	{"formats", measureFormats},
 	{"webhooks", measureWebhooks},
 	{"media", measureMedia},
@@ -61,7 +62,7 @@ func parseFlags() options {
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds; each measures everything once, and the median counts")
 	flag.DurationVar(&o.duration, "duration", 3*time.Second, "length of one measurement, at most 8s")
 	flag.DurationVar(&o.wait, "wait", 4*time.Minute, "how long each part waits for a quiet machine and repeats disturbed measurements")
-	flag.StringVar(&o.only, "only", "", "measure only chat, gateway, limits, formats, webhooks, media, agents or pages, and print the report instead of writing it")
+	flag.StringVar(&o.only, "only", "", "measure only chat, gateway, limits, nodes, formats, webhooks, media, agents or pages, and print the report instead of writing it")
 	largest := flag.Int("largest", 1_000_000, "largest number of stored deliveries to measure with, besides a tenth and a hundredth of it")
 	flag.StringVar(&o.output, "output", "docs/benchmarks.md", "file to write the report to; empty writes none")
 	flag.StringVar(&o.profile, "profile", "", "file to write a CPU profile of gateway requests to, instead of measuring")
