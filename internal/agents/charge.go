@@ -58,15 +58,11 @@ func (s *Service) charged(ctx context.Context, x execution, c *admittedCall, cal
 	record := s.Log.Open(audit.Entry{RequestID: c.RequestID, Tenant: r.Tenant, KeyID: server.principal.KeyID, KeyHint: server.principal.KeyHint, IP: r.Config.IP, Method: http.MethodPost,
 		Path: "/v1/agents/runs/" + r.ID, Project: r.Project, UserAgent: "Turnpike agent run", Model: tools.ListedName(server.Label, t.Remote), Provider: toolProvider, CreatedAt: start})
 	settle := func(err error, cost credits.Micro) {
-		f, ok := fault.As(err)
-		if !ok && err != nil {
-			f = fault.New(fault.Upstream, "The tool failed.")
+		if _, ok := fault.As(err); !ok && err != nil {
+			err = fault.New(fault.Upstream, "The tool failed.")
 		}
 		record.Settle(func(e *audit.Entry) {
-			if e.Status, e.Latency = http.StatusOK, s.Now().Sub(start); f != nil {
-				e.Status = fault.FamilyOf(f.Code).Status
-				e.Fail(f)
-			}
+			e.End(err, s.Now().Sub(start))
 			if r.Environment == accounts.Test {
 				e.SimulatedCredits = cost
 			} else {

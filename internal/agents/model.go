@@ -92,19 +92,7 @@ func (s *Service) chat(ctx context.Context, r *Run, p *access.Principal, request
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		err = ctx.Err()
 	}
-	status := http.StatusOK
-	var failed *fault.Error
-	if err != nil {
-		status = http.StatusBadGateway
-		if f, ok := fault.As(err); ok {
-			status, failed = fault.FamilyOf(f.Code).Status, f
-		}
-	}
-	record.Settle(func(e *audit.Entry) {
-		if e.Status, e.Latency = status, s.Now().Sub(start); failed != nil {
-			e.Fail(failed)
-		}
-	})
+	record.Settle(func(e *audit.Entry) { e.End(err, s.Now().Sub(start)) })
 	if unlogged := record.Settled(recordTimeout); unlogged != nil {
 		s.trackUnlogged(requestID, record)
 		if err == nil {

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"encoding/json"
+	"net/http"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -42,6 +43,19 @@ func (e *Entry) Fail(f *fault.Error) {
 		out.RefusedBy = e.RefusedBy
 	}
 	e.Failure, _ = json.Marshal(out) // it has only strings
+}
+
+// End records how a call of a background task ended, which has no response of its own.
+func (e *Entry) End(err error, latency time.Duration) {
+	e.Status, e.Latency = http.StatusOK, latency
+	if err == nil {
+		return
+	}
+	e.Status = http.StatusBadGateway
+	if f, ok := fault.As(err); ok {
+		e.Status = fault.FamilyOf(f.Code).Status
+		e.Fail(f)
+	}
 }
 
 // ReadFailure returns the error of a failed request. Entries of earlier releases have only a code.

@@ -36,19 +36,7 @@ func (s *Service) call(ctx context.Context, b *Batch, l *line, p *access.Princip
 	if waits(err) {
 		return s.postponed(b, st, err), nil // without an entry in the log: nothing was called
 	}
-	status := http.StatusOK
-	var failed *fault.Error
-	if err != nil {
-		status = http.StatusBadGateway
-		if f, ok := fault.As(err); ok {
-			status, failed = fault.FamilyOf(f.Code).Status, f
-		}
-	}
-	record.Settle(func(e *audit.Entry) {
-		if e.Status, e.Latency = status, s.Now().Sub(began); failed != nil {
-			e.Fail(failed)
-		}
-	})
+	record.Settle(func(e *audit.Entry) { e.End(err, s.Now().Sub(began)) })
 	if unlogged := record.Settled(recordTimeout); unlogged != nil {
 		return nil, unlogged // the next attempt looks it up in the log
 	}
