@@ -100,8 +100,23 @@ type objectList struct {
 	resource api.Resource
 }
 
-// stateObject is an object as the API shows it.
+// stateObject is an object as the API shows it, without what its limits have spent.
 type stateObject map[string]json.RawMessage
+
+// UnmarshalJSON reads an object of the API.
+func (o *stateObject) UnmarshalJSON(text []byte) (err error) {
+	if err := json.Unmarshal(text, (*map[string]json.RawMessage)(o)); err != nil {
+		return err
+	}
+	var limits []map[string]json.RawMessage
+	if json.Unmarshal((*o)["limits"], &limits) == nil && len(limits) > 0 {
+		for _, l := range limits {
+			delete(l, "spent")
+		}
+		(*o)["limits"], err = json.Marshal(limits)
+	}
+	return err
+}
 
 func (o stateObject) text(field string) (s string) {
 	_ = json.Unmarshal(o[field], &s) // null is empty

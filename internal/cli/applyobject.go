@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"math/big"
 	"os"
 	"slices"
@@ -350,7 +351,7 @@ func headerNames(headers map[string]string) json.RawMessage {
 	return text
 }
 
-// sameJSON compares values. Numbers are compared exactly, and a missing value is null.
+// sameJSON compares settings. Numbers are compared exactly, and a missing value is null.
 func sameJSON(a, b json.RawMessage) bool {
 	read := func(text json.RawMessage) (v any) {
 		decoder := json.NewDecoder(bytes.NewReader(text))
@@ -373,12 +374,13 @@ func sameValue(a, b any) bool {
 		return ok && slices.EqualFunc(x, y, sameValue)
 	case map[string]any:
 		y, ok := b.(map[string]any)
-		if !ok || len(x) != len(y) {
+		if !ok {
 			return false
 		}
-		for name, v := range x {
-			other, exists := y[name]
-			if !exists || !sameValue(v, other) {
+		names := maps.Clone(x)
+		maps.Copy(names, y)
+		for name := range names {
+			if !sameValue(x[name], y[name]) {
 				return false
 			}
 		}

@@ -89,12 +89,21 @@ func yamlOf(text json.RawMessage) (*yaml.Node, error) {
 	if err := yaml.Unmarshal(text, &document); err != nil { // JSON is YAML
 		return nil, err
 	}
-	unstyle(document.Content[0])
+	tidy(document.Content[0])
 	return document.Content[0], nil
 }
 
-// unstyle removes the style of JSON. Lists of texts stay on one line.
-func unstyle(n *yaml.Node) {
+// tidy removes the style of JSON and fields that are null. Lists of texts stay on one line.
+func tidy(n *yaml.Node) {
+	if n.Kind == yaml.MappingNode {
+		var set []*yaml.Node
+		for field := range slices.Chunk(n.Content, 2) {
+			if field[1].Tag != "!!null" {
+				set = append(set, field...)
+			}
+		}
+		n.Content = set
+	}
 	if n.Kind == yaml.SequenceNode && !slices.ContainsFunc(n.Content, func(one *yaml.Node) bool { return one.Kind != yaml.ScalarNode }) {
 		n.Style = yaml.FlowStyle
 	} else {
@@ -104,7 +113,7 @@ func unstyle(n *yaml.Node) {
 		n.SetString(n.Value)
 	}
 	for _, one := range n.Content {
-		unstyle(one)
+		tidy(one)
 	}
 }
 

@@ -146,7 +146,7 @@ func (e *env) keysList() *cobra.Command {
 			objects = append(objects, shown...)
 		}
 		return printObjects(e, objects, "ID\tKEY\tSTATUS\tNAME\tSCOPES\tLAST USED",
-			"{{.id}}\t{{.prefix}}…{{.last_four}}\t{{status .status}}\t{{.name}}\t{{join .scopes}}\t{{ago .last_used_at}}")
+			"{{.id}}\t{{.prefix}}…{{.last_four}}\t{{status .status}}\t{{.name}}\t{{several .scopes}}\t{{ago .last_used_at}}")
 	})
 }
 

@@ -112,10 +112,24 @@ func (e *env) detailTemplates() *template.Template {
 				}
 				return "never"
 			},
-			"join": func(values []any) string { return strings.Trim(strings.ReplaceAll(fmt.Sprint(values), " ", ","), "[]") },
+			"join":    joined,
+			"several": several,
 		}).Parse(detailText))
 	}
 	return e.templates
+}
+
+func joined(values []any) string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(values), " ", ","), "[]")
+}
+
+// several shows a long list by its first values and how many follow.
+func several(values []any) string {
+	const shown = 3
+	if len(values) <= shown+1 {
+		return joined(values)
+	}
+	return fmt.Sprintf("%s and %d more", joined(values[:shown]), len(values)-shown)
 }
 
 func (e *env) render(w io.Writer, v any, names ...string) error {
