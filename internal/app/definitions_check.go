@@ -1,0 +1,89 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"turnpike/internal/config"
+	"turnpike/internal/fault"
+	"turnpike/internal/operators"
+	"turnpike/internal/providers"
+)
+
+// checkTogether returns the configuration with the definition, or why it isn't possible.
+func (m *Definitions) checkTogether(ctx context.Context, d *operators.Stored) (*effective, error) {
+	stored, err := m.records.All(ctx, m.db)
+	if err != nil {
+		return nil, err
+	}
+	stored = slices.DeleteFunc(stored, func(other *operators.Stored) bool { return other.Kind == d.Kind && other.Name == d.Name })
+	e, err := mergeStored(m.file(), append(stored, d))
+	if err != nil {
+		return nil, err
+	}
+	if problem := e.problems[operators.Ref{Kind: d.Kind, Name: d.Name}]; problem != "" {
+		return nil, fault.Invalid(catalogParam(d.Kind, problem), "%s%s.", strings.ToUpper(problem[:1]), strings.TrimSuffix(problem[1:], "."))
+	}
+	return e, nil
+}
+
+// catalogParam returns the field that a problem of the catalog is about.
+func catalogParam(kind operators.Kind, problem string) string {
+	if kind == operators.Pricing {
+		return "markup_percent"
+	}
+	for _, about := range [][2]string{{"unknown table", "catalog"}, {"default price", "default_price"}, {"tool prices", "tool_prices"}} {
+		if strings.Contains(problem, about[0]) {
+			return about[1]
+		}
+	}
+	return "models"
+}
+
+// checkRoute rejects a route to models that no provider has at a known price.
+func checkRoute(e *effective, r config.Route) error {
+	for i, model := range r.Models {
+		offered := slices.ContainsFunc(e.config.Providers, func(p config.Provider) bool { o := e.catalog.Offer(p.Name, model); return o != nil && o.Priced })
+		if !offered {
+			return fault.Invalid(fmt.Sprintf("models[%d]", i), "No provider offers the model %q at a known price. Add a provider or a price first.", model)
+		}
+	}
+	return nil
+}
+
+// checkKeyTimeout is how long a provider may take to list its models.
+const checkKeyTimeout = 5 * time.Second
+
+// checkKey rejects a key that the provider rejects. Everything else, such as a server that isn't reachable yet, is up
+// to the test of the provider.
+func checkKey(ctx context.Context, p *config.Provider, before *operators.Stored) error {
+	if before != nil {
+		was, err := parseStored(before)
+		if old := was.provider; err == nil && old.APIKey == p.APIKey && slices.Equal(old.APIKeys, p.APIKeys) && old.BaseURL == p.BaseURL && old.Type == p.Type {
+			return nil
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkKeyTimeout)
+	defer cancel()
+	single := *p
+	single.APIKeys = nil
+	keys := map[string]config.Secret{"api_key": p.APIKey}
+	for i, k := range p.APIKeys {
+		keys[fmt.Sprintf("api_keys[%d].api_key", i)] = k.APIKey
+	}
+	for param, key := range keys {
+		if single.APIKey = key; key == "" {
+			continue
+		}
+		_, err := listModels(ctx, single)
+		if f, ok := errors.AsType[*providers.Failure](err); ok && f.Kind == providers.KindAuth && (f.Status == http.StatusUnauthorized || f.Status == http.StatusBadRequest) {
+			return fault.Invalid(param, "The provider rejects this key (%d). Check %s and base_url.", f.Status, param)
+		}
+	}
+	return nil
+}
