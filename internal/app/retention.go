@@ -22,6 +22,7 @@ import (
 // buildRetention lists the data to purge, and when.
 func (i *instance) buildRetention(context.Context) error {
 	minutesKept := func() time.Time { return i.now().Add(-spend.MinutesKept) }
+	usersKept := func() time.Time { return i.now().Add(-spend.UsersKept) }
 	i.keeper = &retention.Keeper{DB: i.store.DB, Before: i.rotatePartitions, Purges: append(i.hooks.Purges(), []retention.Purge{
 		{Name: "expired token hashes", Run: i.tokens.PurgeHashes},
 		{Name: "scoped tokens", Run: i.tokens.Purge},
@@ -34,6 +35,7 @@ func (i *instance) buildRetention(context.Context) error {
 		{Name: "throttled requests", Run: olderThan(i.logWindow, audit.PurgeThrottled)},
 		{Name: "leak reports", Run: olderThan(i.logWindow, leaks.Purge)},
 		{Name: "usage per minute", Run: olderThan(minutesKept, spend.PurgeUsage)},
+		{Name: "usage of users", Run: olderThan(usersKept, spend.PurgeUserUsage)},
 		{Name: "balances of past windows", Run: olderThan(i.now, spend.PurgeBalances)},
 		{Name: "budget alerts", Run: olderThan(i.now, spend.PurgeAlerts)},
 		{Name: "shares of limits", Run: olderThan(i.now, limits.Purge)},

@@ -132,6 +132,40 @@ func TestMinuteUsageIsPurgedAndHourlyUsageStays(t *testing.T) {
 	})
 }
 
+// TestUserUsageIsPurgedInBatches purges whole days before the retention of users' usage.
+func TestUserUsageIsPurgedInBatches(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		now := time.Now().UTC().Truncate(userStep)
+		tenant := accounts.Tenant{WorkspaceID: "ws", Environment: "live"}
+		var list []audit.Settlement
+		for i := range 5 {
+			list = append(list, audit.Settlement{Entry: &audit.Entry{Tenant: tenant, KeyID: "k", EndUser: "eu_1", Model: "m", CreatedAt: now.Add(-time.Duration(i) * userStep), Status: 200}})
+		}
+		var batches []int64
+		err := d.Write(t.Context(), func(tx *db.Tx) error {
+			if err := addUsage(t.Context(), tx, list); err != nil {
+				return err
+			}
+			for range 3 {
+				n, err := PurgeUserUsage(t.Context(), tx, now.Add(-userStep), 2)
+				if err != nil {
+					return err
+				}
+				batches = append(batches, n)
+			}
+			return nil
+		})
+		if err != nil || !slices.Equal(batches, []int64{2, 1, 0}) {
+			t.Fatalf("batches of %v, want 2, 1 and 0 (%v)", batches, err)
+		}
+		got, err := ReadUserUsage(t.Context(), d, UsageQuery{Tenant: tenant, Start: now.Add(-9 * userStep), End: now.Add(userStep), Bucket: ByDay})
+		if err != nil || len(got) != 2 {
+			t.Errorf("usage of %d days is left, want 2 (%v)", len(got), err)
+		}
+	})
+}
+
 // TestUsageOfOneKeyOrProjectMatchesGrouping covers a time range whose hours are
 // listed, and one that is too long for that.
 func TestUsageOfOneKeyOrProjectMatchesGrouping(t *testing.T) {

@@ -18,6 +18,9 @@ const ByUser = "user"
 
 const userStep = 24 * time.Hour
 
+// UsersKept is how long usage of end users is retained, as long as their idle accounts are.
+const UsersKept = 400 * 24 * time.Hour
+
 var addUserDays = db.NewBulk("usage_users", usageConflictOn("usage_users", "end_user_id"), "workspace_id text", "environment text", "start bigint", "end_user_id text",
 	"requests bigint", "errors bigint", "input_tokens bigint", "output_tokens bigint", "cached_tokens bigint", "credits bigint", "simulated_credits bigint")
 
@@ -101,4 +104,11 @@ func TopUsers(ctx context.Context, q db.Querier, t accounts.Tenant, since time.T
 		}
 	}
 	return list, err
+}
+
+// PurgeUserUsage deletes a batch of the usage of end users from before a time.
+func PurgeUserUsage(ctx context.Context, tx *db.Tx, before time.Time, limit int64) (int64, error) {
+	n, err := tx.Exec(ctx, `DELETE FROM usage_users WHERE (workspace_id, environment, start, end_user_id) IN
+		(SELECT workspace_id, environment, start, end_user_id FROM usage_users WHERE start < $1 ORDER BY start LIMIT $2)`, before.Unix(), limit)
+	return n, db.Wrap(err, "purge usage of users")
 }
