@@ -13,6 +13,7 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
+	"turnpike/internal/federation"
 	"turnpike/internal/jsonbody"
 	"turnpike/internal/modelroutes"
 	"turnpike/internal/visibility"
@@ -24,15 +25,16 @@ type Resource string
 
 // The resources.
 const (
-	ProjectResource  Resource = "project"
-	KeyResource      Resource = "key"
-	EndpointResource Resource = "webhook"
-	RouteResource    Resource = "route"
-	BillingResource  Resource = "billing" // which each workspace has, in its live environment
+	ProjectResource    Resource = "project"
+	KeyResource        Resource = "key"
+	FederationResource Resource = "federation_rule"
+	EndpointResource   Resource = "webhook"
+	RouteResource      Resource = "route"
+	BillingResource    Resource = "billing" // which each workspace has, in its live environment
 )
 
 // Local performs requests of the API in the transactions of a command on the server, without HTTP. It
-// needs only DB, Keys, Webhooks, Routes, Gateway and Now.
+// needs only DB, Keys, Federation, Webhooks, Routes, Gateway and Now.
 type Local struct{ server *Server }
 
 // NewLocal returns a Local.
@@ -72,18 +74,20 @@ func fieldsOf(t reflect.Type) []string {
 }
 
 var localCreates = map[Resource]localAction{
-	ProjectResource:  localActionOf(createProject),
-	KeyResource:      localActionOf(createKey),
-	EndpointResource: localActionOf(createEndpoint),
-	RouteResource:    localActionOf(createModelRoute),
+	ProjectResource:    localActionOf(createProject),
+	KeyResource:        localActionOf(createKey),
+	FederationResource: localActionOf(createFederationRule),
+	EndpointResource:   localActionOf(createEndpoint),
+	RouteResource:      localActionOf(createModelRoute),
 }
 
 var localUpdates = map[Resource]localAction{
-	ProjectResource:  localActionOf(updateProject),
-	KeyResource:      localActionOf(updateKey),
-	EndpointResource: localActionOf(updateEndpoint),
-	RouteResource:    localActionOf(updateModelRoute),
-	BillingResource:  localActionOf(updateBilling),
+	ProjectResource:    localActionOf(updateProject),
+	KeyResource:        localActionOf(updateKey),
+	FederationResource: localActionOf(updateFederationRule),
+	EndpointResource:   localActionOf(updateEndpoint),
+	RouteResource:      localActionOf(updateModelRoute),
+	BillingResource:    localActionOf(updateBilling),
 }
 
 // Fields returns the fields that an update of the resource can change.
@@ -132,6 +136,12 @@ func (l *Local) List(ctx context.Context, q db.Querier, r Resource, t accounts.T
 			return k.ParentID != "" || k.RevokedAt != nil || k.ExpiresAt != nil && !now.Before(*k.ExpiresAt)
 		})
 		objects = web.Map(managed, func(k *access.Key) any { return NewKeyObject(k, now) })
+	case FederationResource:
+		found, err := l.server.Federation.List(ctx, q, vis, all)
+		if err != nil {
+			return nil, err
+		}
+		objects = web.Map(found.Rows, func(r *federation.Rule) any { return newFederationRuleObject(r) })
 	case RouteResource:
 		found, err := l.server.Routes.List(ctx, q, vis)
 		if err != nil {

@@ -21,6 +21,7 @@ import (
 	"turnpike/internal/app"
 	"turnpike/internal/db"
 	"turnpike/internal/events"
+	"turnpike/internal/federation"
 	"turnpike/internal/mail"
 	"turnpike/internal/modelroutes"
 	"turnpike/internal/safehttp"
@@ -32,10 +33,10 @@ func newApply(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
 		Short: "Create and update what a YAML file describes",
-		Long: `Creates and updates the workspaces, projects, keys, webhook endpoints and routes
-that a YAML file describes, and prints the changes. Fields that the file omits stay as
-they are, and nothing is deleted. Either everything is applied or nothing. A
-second run changes nothing.
+		Long: `Creates and updates the workspaces, projects, keys, federation rules, webhook
+endpoints and routes that a YAML file describes, and prints the changes. Fields that
+the file omits stay as they are, and nothing is deleted. Either everything is applied
+or nothing. A second run changes nothing.
 
 New keys and webhook secrets are written to --secrets-file, or to the value_file
 of the key or the secret_file of the endpoint, all with mode 0600. If a key's
@@ -157,7 +158,7 @@ func (e *env) newApplier(ctx context.Context, s *app.Store, file *applyFile, o a
 	if err != nil {
 		return nil, err
 	}
-	cfg := e.loaded.Webhooks
+	cfg, agents := e.loaded.Webhooks, e.loaded.Agents
 	group := db.NewGroup(s.DB)
 	hooks := webhooks.New(webhooks.Options{DB: s.DB, Group: group, Ring: s.Ring, Publisher: events.NewPublisher(time.Now), Now: time.Now,
 		Outbox: mail.New(s.DB, s.Ring, nil, "", time.Now), Guard: safehttp.New(safehttp.Policy{AllowCIDRs: cfg.AllowCIDRs, AllowHTTP: cfg.AllowHTTP}), PerEndpoint: 1, Slots: 1})
@@ -165,7 +166,8 @@ func (e *env) newApplier(ctx context.Context, s *app.Store, file *applyFile, o a
 	keys.Max.Store(int64(e.loaded.Limits.Keys))
 	return &applier{applyOptions: o, e: e, db: s.DB, group: group, file: file, keys: keys, hooks: hooks,
 		local: api.NewLocal(api.Deps{DB: s.DB, Keys: keys, Webhooks: hooks, Gateway: models, Now: time.Now,
-			Routes: &modelroutes.Service{DB: s.DB, Now: time.Now, IsTaken: models.HasRoute}}), values: map[string]string{}}, nil
+			Federation: federation.New(federation.Options{DB: s.DB, Keys: keys, Now: time.Now, Guard: safehttp.New(safehttp.Policy{AllowCIDRs: agents.AllowCIDRs, AllowHTTP: agents.AllowHTTP})}),
+			Routes:     &modelroutes.Service{DB: s.DB, Now: time.Now, IsTaken: models.HasRoute}}), values: map[string]string{}}, nil
 }
 
 func (a *applier) close() { a.group.Stop() }
@@ -226,7 +228,7 @@ type part struct {
 }
 
 // parts are in the order in which they are applied.
-var parts = []part{{"projects", api.ProjectResource}, {"keys", api.KeyResource}, {"webhooks", api.EndpointResource}, {"routes", api.RouteResource}}
+var parts = []part{{"projects", api.ProjectResource}, {"keys", api.KeyResource}, {"federation_rules", api.FederationResource}, {"webhooks", api.EndpointResource}, {"routes", api.RouteResource}}
 
 func (a *applier) applyWorkspace(ctx context.Context, tx *db.Tx, n *yaml.Node) error {
 	names, fields, err := a.file.mapping(n, "a workspace")

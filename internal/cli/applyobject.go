@@ -24,10 +24,11 @@ type declaredObject struct {
 	node     *yaml.Node
 	resource api.Resource
 	tenant   accounts.Tenant
-	id       string // of a key or an endpoint, if the file has it
+	id       string // of an object other than a project, if the file has it
 	fields   map[string]json.RawMessage
 	order    []string          // of the fields
 	headers  map[string]string // of an endpoint; nil if the file has none
+	key      string            // of a federation rule: an external ID or a name
 	path     string            // of the file for its secret
 }
 
@@ -37,7 +38,7 @@ func (d *declaredObject) name() string {
 }
 
 // identities are the fields by which people know objects.
-var identities = map[api.Resource]string{api.ProjectResource: "id", api.KeyResource: "name", api.EndpointResource: "url", api.RouteResource: "name"}
+var identities = map[api.Resource]string{api.ProjectResource: "id", api.KeyResource: "name", api.FederationResource: "name", api.EndpointResource: "url", api.RouteResource: "name"}
 
 func (a *applier) readObject(w *accounts.Workspace, d *declaredObject) error {
 	names, fields, err := a.file.mapping(d.node, "a "+string(d.resource))
@@ -62,6 +63,8 @@ func (a *applier) readObject(w *accounts.Workspace, d *declaredObject) error {
 			d.id, err = a.file.text(n, field)
 		case field == "value_file" && d.resource == api.KeyResource, field == "secret_file" && d.resource == api.EndpointResource:
 			d.path, err = a.file.path(n, field)
+		case field == "key" && d.resource == api.FederationResource:
+			d.key, err = a.file.text(n, field)
 		case field == "headers" && d.resource == api.EndpointResource:
 			d.headers, err = a.readHeaders(n)
 		default:
@@ -176,8 +179,38 @@ func (a *applier) find(ctx context.Context, tx *db.Tx, d *declaredObject) (state
 	return found[0], nil
 }
 
+// findKey sets the key of a federation rule that names it. The rule may be in the file of the key.
+func (a *applier) findKey(ctx context.Context, tx *db.Tx, d *declaredObject) error {
+	if d.key == "" {
+		return nil
+	}
+	at := nodeAt(d.node, "key")
+	if _, given := d.fields["key_id"]; given {
+		return a.file.fail(at, "key", "give either key or key_id")
+	}
+	list, err := a.list(ctx, tx, objectList{d.tenant, api.KeyResource})
+	if err != nil {
+		return err
+	}
+	for _, field := range []string{"external_id", "name"} {
+		found := slices.DeleteFunc(slices.Clone(list), func(k stateObject) bool { return k.text(field) != d.key })
+		if len(found) > 1 {
+			return a.file.fail(at, "key", "%d keys have this %s, such as %s and %s; give the key_id of the one that you mean", len(found), field, found[0].text("id"), found[1].text("id"))
+		}
+		if len(found) == 1 {
+			d.fields["key_id"] = found[0]["id"]
+			d.order = append(d.order, "key_id")
+			return nil
+		}
+	}
+	return a.file.fail(at, "key", "no active key in this workspace and environment has the external_id or name %q", d.key)
+}
+
 func (a *applier) applyObject(ctx context.Context, tx *db.Tx, w *accounts.Workspace, d *declaredObject) error {
 	if err := a.readObject(w, d); err != nil {
+		return err
+	}
+	if err := a.findKey(ctx, tx, d); err != nil {
 		return err
 	}
 	before, err := a.find(ctx, tx, d)
@@ -187,7 +220,10 @@ func (a *applier) applyObject(ctx context.Context, tx *db.Tx, w *accounts.Worksp
 	change := stateChange{Action: "create", Kind: string(d.resource), Workspace: w.Name, Environment: d.tenant.Environment, Name: d.name()}
 	var after stateObject
 	if before == nil {
-		after, err = a.create(ctx, tx, d, &change)
+		if after, err = a.create(ctx, tx, d, &change); err == nil {
+			list := objectList{d.tenant, d.resource}
+			a.objects[list] = append(a.objects[list], after)
+		}
 	} else {
 		change.Action, after = "update", before
 		err = a.update(ctx, tx, d, before, &change)

@@ -52,7 +52,7 @@ func (a *applier) applySettings(ctx context.Context, tx *db.Tx, name string, set
 	billing := a.local.Fields(api.BillingResource)
 	for field := range settings {
 		if !slices.Contains(workspaceFields, field) && !slices.Contains(billing, field) {
-			return nil, fault.Param(fault.UnknownParameter, field, "unknown field; allowed fields: name, %s, %s, projects, keys, webhooks, routes", fieldList(workspaceFields), fieldList(billing))
+			return nil, fault.Param(fault.UnknownParameter, field, "unknown field; allowed fields: name, %s, %s, projects, keys, federation_rules, webhooks, routes", fieldList(workspaceFields), fieldList(billing))
 		}
 	}
 	change := stateChange{Action: "update", Kind: "workspace", Workspace: name, Name: name}

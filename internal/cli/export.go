@@ -18,8 +18,9 @@ func newExport(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export",
 		Short: "Print workspaces as a YAML file for turnpike apply",
-		Long: `Prints the workspaces with their projects, keys, webhook endpoints and routes as a
-YAML file that turnpike apply accepts. Applied to the same database, it changes nothing.
+		Long: `Prints the workspaces with their projects, keys, federation rules, webhook endpoints
+and routes as a YAML file that turnpike apply accepts. Applied to the same database, it
+changes nothing.
 
 The file has no secrets: no values of keys, secrets of endpoints or headers. It
 leaves out archived projects, revoked and expired keys, keys that keys created,
@@ -68,10 +69,14 @@ func addField(to *yaml.Node, name string, value *yaml.Node) {
 	to.Content = append(to.Content, key, value)
 }
 
+// restrictions are fields whose empty list allows nothing.
+var restrictions = []string{"allowed_tools", "allowed_models", "allowed_providers"}
+
 // addJSON adds fields that aren't null or empty.
 func addJSON(to *yaml.Node, o stateObject, fields ...string) error {
 	for _, field := range fields {
-		if slices.Contains([]string{"", "null", `""`, "{}", "[]"}, string(o[field])) && !(field == "allowed_tools" && string(o[field]) == "[]") {
+		isRestriction := slices.Contains(restrictions, field) && string(o[field]) == "[]"
+		if slices.Contains([]string{"", "null", `""`, "{}", "[]"}, string(o[field])) && !isRestriction {
 			continue
 		}
 		n, err := yamlOf(o[field])
@@ -134,6 +139,11 @@ func (a *applier) export(ctx context.Context, s *app.Store, w *accounts.Workspac
 			if err != nil {
 				return nil, err
 			}
+			if p.resource == api.FederationResource {
+				if texts, err = a.nameKeys(ctx, s, w.In(env), texts); err != nil {
+					return nil, err
+				}
+			}
 			objects, err := a.exportAll(p.resource, texts)
 			if err != nil {
 				return nil, err
@@ -148,7 +158,49 @@ func (a *applier) export(ctx context.Context, s *app.Store, w *accounts.Workspac
 }
 
 // fixedFields are fields of new objects that an update can't change.
-var fixedFields = map[api.Resource][]string{api.RouteResource: {"project"}}
+var fixedFields = map[api.Resource][]string{api.RouteResource: {"project"}, api.FederationResource: {"key"}}
+
+// nameKeys returns federation rules with the names of their keys in place of the IDs, which another database
+// doesn't have.
+func (a *applier) nameKeys(ctx context.Context, s *app.Store, t accounts.Tenant, rules [][]byte) ([][]byte, error) {
+	keys, err := a.local.List(ctx, s.DB, api.KeyResource, t)
+	if err != nil {
+		return nil, err
+	}
+	uses, names := map[string]int{}, map[string][]string{}
+	for _, text := range keys {
+		var k stateObject
+		if err := json.Unmarshal(text, &k); err != nil {
+			return nil, err
+		}
+		names[k.text("id")] = []string{k.text("external_id"), k.text("name")}
+		uses[k.text("external_id")]++
+		if k.text("name") != k.text("external_id") {
+			uses[k.text("name")]++
+		}
+	}
+	out := make([][]byte, len(rules))
+	for i, text := range rules {
+		var r stateObject
+		if err := json.Unmarshal(text, &r); err != nil {
+			return nil, err
+		}
+		for _, name := range names[r.text("key_id")] {
+			if name != "" && uses[name] == 1 {
+				r["key"], _ = json.Marshal(name) // a string: cannot fail
+				delete(r, "key_id")
+				break
+			}
+		}
+		if r.text("user_claim") == "" {
+			delete(r, "user_limits") // they have no values
+		}
+		if out[i], err = json.Marshal(r); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
 
 // exportAll returns objects with the fields that an update can change. They have an ID only if they can't be
 // distinguished otherwise.
