@@ -14,9 +14,9 @@ const maxUserRate = 100_000_000
 
 // UserLimits are limits of an end user. Nil or empty fields are not set.
 type UserLimits struct {
-	Budget            *credits.Micro
-	Window            Window
-	RequestsPerMinute *int64
+	Budget            *credits.Micro `json:"budget,omitzero"`
+	Window            Window         `json:"window,omitzero"`
+	RequestsPerMinute *int64         `json:"requests_per_minute,omitzero"`
 }
 
 // Or returns the limits with the fields that aren't set taken from others.

@@ -10,6 +10,7 @@ import (
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
+	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/federation"
@@ -90,11 +91,57 @@ func (req *request) readRule(r *federation.Rule) error {
 	return errors.Join(append(invalid[:], req.readAllowed(&r.Allowed), federation.CheckGranted(r.Grants, req.s.Gateway.CheckAllowed))...)
 }
 
-// The prefixes of models and providers in the form of a grant. No scope begins with them.
+// The prefixes of models, providers and users' limits in the form of a grant. No scope begins with them.
 const (
 	modelPrefix    = "model:"
 	providerPrefix = "provider:"
+	budgetPrefix   = "budget:" // credits, and a window after a slash
+	ratePrefix     = "rpm:"
 )
+
+func showUserLimits(l accounts.UserLimits) (words []string) {
+	if l.Budget != nil || l.Window != "" {
+		word := budgetPrefix
+		if l.Budget != nil {
+			word += l.Budget.String()
+		}
+		if l.Window != "" {
+			word += "/" + string(l.Window)
+		}
+		words = append(words, word)
+	}
+	if l.RequestsPerMinute != nil {
+		words = append(words, ratePrefix+strconv.FormatInt(*l.RequestsPerMinute, 10))
+	}
+	return words
+}
+
+// parseUserLimit reads a word of a grant if it is a limit of users.
+func parseUserLimit(word string, l *accounts.UserLimits) (found bool, err error) {
+	if text, isBudget := strings.CutPrefix(word, budgetPrefix); isBudget {
+		amount, window, _ := strings.Cut(text, "/")
+		l.Window = accounts.Window(window)
+		if amount == "" && window != "" {
+			return true, nil
+		}
+		budget, err := credits.Parse(amount)
+		if err != nil {
+			return true, fault.Invalid("grants", "%q is not a budget, such as budget:50/day.", word)
+		}
+		l.Budget = &budget
+		return true, nil
+	}
+	text, isRate := strings.CutPrefix(word, ratePrefix)
+	if !isRate {
+		return false, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return true, fault.Invalid("grants", "%q is not a rate, such as rpm:60.", word)
+	}
+	l.RequestsPerMinute = &n
+	return true, nil
+}
 
 // showGrants returns grants as the form has them: claims, an arrow, and scopes, models, providers or seconds.
 func showGrants(list []federation.Grant) string {
@@ -111,6 +158,7 @@ func showGrants(list []federation.Grant) string {
 		for _, name := range g.Providers {
 			gives = append(gives, providerPrefix+name)
 		}
+		gives = append(gives, showUserLimits(g.UserLimits)...)
 		if g.ExpiresIn != nil {
 			gives = append(gives, fmt.Sprintf("%ds", *g.ExpiresIn))
 		}
@@ -138,6 +186,11 @@ func parseGrants(text string) ([]federation.Grant, error) {
 			g.Claims[name] = value
 		}
 		for _, word := range words(gives) {
+			if isLimit, err := parseUserLimit(word, &g.UserLimits); err != nil {
+				return nil, err
+			} else if isLimit {
+				continue
+			}
 			if seconds, err := strconv.ParseInt(strings.TrimSuffix(word, "s"), 10, 64); err == nil && strings.HasSuffix(word, "s") {
 				g.ExpiresIn = &seconds
 			} else if pattern, isModel := strings.CutPrefix(word, modelPrefix); isModel {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"turnpike/internal/access"
+	"turnpike/internal/accounts"
 	"turnpike/internal/addrlimit"
 	"turnpike/internal/audit"
 	"turnpike/internal/catalog"
@@ -131,8 +132,14 @@ func (s *Service) Exchange(ctx context.Context, x Exchange) (*access.Token, stri
 			return fault.New(fault.IPNotAllowed, "The key of the rule %s can't be used from this address.", r.ID)
 		}
 		t.Project = parent.Project
-		if err := s.assignUser(ctx, tx, r, claims, t); err != nil {
-			return err
+		if r.UserClaim != "" {
+			name := claims.text(r.UserClaim)
+			if name == "" {
+				return refused("The token has no claim %q, which the rule %s takes the user from.", r.UserClaim, r.ID)
+			}
+			if _, err := spend.AssignUser(ctx, tx, t, endusers.Use{Tenant: r.Tenant, Name: name, Limits: given.limits, At: s.Now()}); err != nil {
+				return err
+			}
 		}
 		if value, err = s.Tokens.Mint(ctx, tx, parent, t, given.lifetime); err != nil {
 			return err
@@ -150,19 +157,6 @@ func (s *Service) Exchange(ctx context.Context, x Exchange) (*access.Token, stri
 	}
 	s.addresses.Remove(x.IP)
 	return t, value, nil
-}
-
-// assignUser gives the token the end user that the claims name.
-func (s *Service) assignUser(ctx context.Context, tx *db.Tx, r *Rule, claims claimSet, t *access.Token) error {
-	if r.UserClaim == "" {
-		return nil
-	}
-	name := claims.text(r.UserClaim)
-	if name == "" {
-		return refused("The token has no claim %q, which the rule %s takes the user from.", r.UserClaim, r.ID)
-	}
-	_, err := spend.AssignUser(ctx, tx, t, endusers.Use{Tenant: r.Tenant, Name: name, Limits: r.UserLimits, At: s.Now()})
-	return err
 }
 
 // refused is the error of a token that the rule doesn't accept.
@@ -315,13 +309,14 @@ func (s *Service) discover(ctx context.Context, url string) (*oidc.Provider, err
 type granted struct {
 	scopes   []string
 	allowed  catalog.Allowed
+	limits   accounts.UserLimits // of the end user
 	lifetime time.Duration
 }
 
 // grant returns what the rule gives to a token with these claims.
 func (r *Rule) grant(claims claimSet) granted {
 	scopes, seconds := slices.Clone(r.Scopes), r.ExpiresIn
-	allowed := r.Allowed
+	allowed, limits := r.Allowed, r.UserLimits
 	for _, g := range r.Grants {
 		applies := true
 		for name, pattern := range g.Claims {
@@ -336,11 +331,12 @@ func (r *Rule) grant(claims claimSet) granted {
 			}
 		}
 		allowed = allowed.Join(g.Allowed)
+		limits = g.UserLimits.Or(limits)
 		if g.ExpiresIn != nil {
 			seconds = min(seconds, *g.ExpiresIn)
 		}
 	}
-	return granted{scopes, allowed, time.Duration(seconds) * time.Second}
+	return granted{scopes, allowed, limits, time.Duration(seconds) * time.Second}
 }
 
 // metadata returns the scoped token's metadata. Tokens with the same metadata see each other's jobs and

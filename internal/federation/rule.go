@@ -58,7 +58,7 @@ type Rule struct {
 	LastUsedAt     *time.Time
 }
 
-// Grant adds scopes to tokens with some claims, limits their models and providers or shortens their lifetime.
+// Grant adds scopes to tokens with some claims, limits their models, providers and end users, or shortens their lifetime.
 type Grant struct {
 	// Claims must all match. A * in a value stands for anything.
 	Claims map[string]string `json:"claims"`
@@ -67,6 +67,8 @@ type Grant struct {
 	// the key may use if there is no list.
 	catalog.Allowed
 	ExpiresIn *int64 `json:"expires_in"`
+	// UserLimits replace those of the rule, field by field. Later grants win.
+	UserLimits accounts.UserLimits `json:"user_limits,omitzero"`
 }
 
 const ruleColumns = "id, workspace_id, environment, project, name, issuer, audience, subject, key_id, scopes, grants, expires_in, metadata_claims, created_at, created_by, last_used_at, allowed_models, allowed_providers, user_claim, user_budget, user_window, user_requests_per_minute"
@@ -303,8 +305,15 @@ func (r *Rule) checkGrants(parent *access.Principal) error {
 				return err
 			}
 		}
-		if len(g.Scopes) == 0 && g.ExpiresIn == nil && g.IsUnlimited() {
-			return fault.Invalid("grants", "Each grant must have scopes, allowed_models, allowed_providers or expires_in. Otherwise it has no effect.")
+		hasLimits := g.UserLimits != (accounts.UserLimits{})
+		if len(g.Scopes) == 0 && g.ExpiresIn == nil && g.IsUnlimited() && !hasLimits {
+			return fault.Invalid("grants", "Each grant must have scopes, allowed_models, allowed_providers, user_limits or expires_in. Otherwise it has no effect.")
+		}
+		if hasLimits && r.UserClaim == "" {
+			return fault.Missing("user_claim", "user_claim is required with user_limits of a grant. It is the claim with the name of the user, such as sub.")
+		}
+		if err := g.UserLimits.Check("user_limits."); err != nil {
+			return inGrants(err)
 		}
 		if len(g.Scopes) > 0 {
 			var err error

@@ -255,6 +255,48 @@ func TestFederatedTokensBelongToTheUserOfAClaim(t *testing.T) {
 	})
 }
 
+func TestClaimsDecideAboutLimitsOfTheUser(t *testing.T) {
+	eachFederated(t, both, func(t *testing.T, c *client, i *issuer.Issuer) {
+		_, key := c.newKey(t, access.Key{Scopes: []string{"*"}})
+		grant := func(plan string, limits map[string]any) map[string]any {
+			return map[string]any{"claims": map[string]any{"plan": plan}, "user_limits": limits}
+		}
+		rule := map[string]any{"name": "app", "issuer": i.URL, "audience": "turnpike", "subject": "app", "key_id": key, "scopes": []string{"chat.completions:create"},
+			"user_claim": "user", "user_limits": map[string]any{"budget": 5, "window": "day", "requests_per_minute": 1},
+			"grants": []any{grant("*", map[string]any{"budget": 7}), grant("gold", map[string]any{"budget": 50.5, "window": "week"}), grant("gold-*", map[string]any{"requests_per_minute": 30})}}
+		created := c.post(t, "/v1/federation_rules", rule)
+		id := created.Text("id")
+		if created.At("grants.1.user_limits.budget") != 50.5 || created.At("grants.2.user_limits.requests_per_minute") != 30.0 {
+			t.Errorf("the rule has %s", created.Body)
+		}
+		for user, want := range map[string]string{"none": "5 day 1", "silver": "7 day 1", "gold": "50.5 week 1", "gold-fast": "7 day 30"} {
+			now := c.Clock.Now()
+			claims := map[string]any{"iss": i.URL, "aud": "turnpike", "sub": "app", "iat": now.Unix(), "exp": now.Add(time.Minute).Unix(), "user": user}
+			if user != "none" {
+				claims["plan"] = user
+			}
+			c.exchange(t, id, i.Sign(t, claims), nil).Want(t, 200, "")
+			found := c.get(t, "/v1/users?user="+user)
+			if u := objects(found, "data"); len(u) != 1 || fmt.Sprintf("%v %v %v", u[0]["budget"], u[0]["window"], u[0]["requests_per_minute"]) != want {
+				t.Errorf("the plan %s gives %s, want %s", user, found.Body, want)
+			}
+		}
+		for _, bad := range []struct {
+			fields map[string]any
+			param  string
+		}{
+			{map[string]any{"user_claim": nil, "user_limits": nil}, "user_claim"},
+			{map[string]any{"grants": []any{grant("x", map[string]any{"budget": -1})}}, "grants"},
+			{map[string]any{"grants": []any{grant("x", map[string]any{"window": "year"})}}, "grants"},
+			{map[string]any{"grants": []any{grant("x", map[string]any{})}}, "grants"},
+		} {
+			if r := c.ask(t, "PATCH", "/v1/federation_rules/"+id, bad.fields); r.Status != 400 || !strings.HasPrefix(r.Text("error.param"), bad.param) {
+				t.Errorf("%v: got %d %s, want 400 about %s", bad.fields, r.Status, r.Body, bad.param)
+			}
+		}
+	})
+}
+
 func TestUnsatisfiableFederationRuleIsRejected(t *testing.T) {
 	eachFederated(t, sqlite, func(t *testing.T, c *client, i *issuer.Issuer) {
 		_, key := c.newKey(t, access.Key{Scopes: []string{"models:read"}})

@@ -17,7 +17,7 @@ func TestFederationRulesAreManagedByForms(t *testing.T) {
 		_, key := s.Key(t, w, accounts.Test)
 		list := b.in(accounts.Test, "federation")
 		form := url.Values{"name": {"ci"}, "issuer": {"https://issuer.example.com"}, "audience": {"turnpike"}, "subject": {"repo:acme/app"}, "key_id": {key}, "scopes": {"models:read"},
-			"allowed_models": {"gpt-4o, claude-*"}, "grants": {"ref=main -> chat.completions:create model:gpt-4o-mini 300s"}}
+			"allowed_models": {"gpt-4o, claude-*"}, "grants": {"ref=main -> chat.completions:create model:gpt-4o-mini budget:50/day rpm:60 300s"}}
 		for field, bad := range map[string]string{"allowed_models": "nonsense-*", "allowed_providers": "nobody", "grants": "ref=main -> model:nonsense-*"} {
 			wrong := url.Values{}
 			for name, values := range form {
@@ -29,7 +29,7 @@ func TestFederationRulesAreManagedByForms(t *testing.T) {
 		form["budget"], form["window"], form["requests_per_minute"] = []string{"5"}, []string{"day"}, []string{"60"}
 		b.post(t, list+"/new", form).rejects(t, http.StatusBadRequest, "user claim is required")
 		form.Set("user_claim", "actor")
-		page := b.follow(t, b.post(t, list+"/new", form)).shows(t, "Rule created.", "<code>actor</code>, 5 credits per day, 60 requests per minute", "gpt-4o, claude-*", "model:gpt-4o-mini 300s")
+		page := b.follow(t, b.post(t, list+"/new", form)).shows(t, "Rule created.", "<code>actor</code>, 5 credits per day, 60 requests per minute", "gpt-4o, claude-*", "model:gpt-4o-mini budget:50/day rpm:60 300s")
 		id := page.find(t, `<code>(fed_[^<]+)</code>`)
 		for _, language := range []string{"curl", "python", "typescript", "go"} {
 			page.find(t, `(?s)<pre id="token-`+language+`"[^>]*>[^<]*`+id)
