@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -200,8 +201,10 @@ func capitalized(s string) string { return strings.ToUpper(s[:1]) + strings.Trim
 func checkApprovers(ctx context.Context, tx *db.Tx, r *Run) error {
 	for i, spec := range r.Specs {
 		param := fmt.Sprintf("tools[%d].approval_rules", i)
-		if err := spec.Rules.CheckSatisfiable(ctx, tx, param, tools.Approvers{Tenant: r.Tenant, KeyID: r.KeyID}); err != nil {
-			return err
+		for _, rules := range append(slices.Collect(maps.Values(spec.ToolRules)), spec.Rules) {
+			if err := rules.CheckSatisfiable(ctx, tx, param, tools.Approvers{Tenant: r.Tenant, KeyID: r.KeyID}); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

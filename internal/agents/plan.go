@@ -82,7 +82,11 @@ func (r *Run) rulesOf(t tools.Tool) *tools.ApprovalRules {
 	if t.Spec < 0 || t.Spec >= len(r.Specs) {
 		return &tools.ApprovalRules{}
 	}
-	return &r.Specs[t.Spec].Rules
+	spec := &r.Specs[t.Spec]
+	if own, ok := spec.ToolRules[t.Remote]; ok {
+		return &own
+	}
+	return &spec.Rules
 }
 
 // rulesFor returns the approval rules of a call. A tool that no longer exists has the defaults.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"turnpike/internal/access"
@@ -32,11 +33,15 @@ func (s *Service) lookUpServers(ctx context.Context, tx *db.Tx, r *Run, p *acces
 		}
 		spec.ServerID, spec.ServerURL = server.ID, server.URL
 		spec.TimeoutSeconds = int(cmp.Or(int64(spec.TimeoutSeconds), server.TimeoutSeconds))
-		spec.Rules = server.Rules
+		spec.Rules, spec.ToolRules = server.Rules, maps.Clone(server.ToolRules)
 		if spec.Approval.Rule() != "always" {
 			spec.Approval = server.Approval
-		} else {
-			spec.Rules.Conditions = nil // the run wants a decision about every call
+		} else { // the run wants a decision about every call
+			spec.Rules.Conditions = nil
+			for name, rules := range spec.ToolRules {
+				rules.Conditions = nil
+				spec.ToolRules[name] = rules
+			}
 		}
 		for _, name := range spec.AllowedTools {
 			if !server.Offers(name) {

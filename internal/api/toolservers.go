@@ -38,6 +38,8 @@ type toolServerObject struct {
 
 type toolSettings struct {
 	PricePerCall credits.Micro `json:"price_per_call"`
+	// Rules replace those of the server.
+	Rules *tools.ApprovalRules `json:"approval_rules,omitzero"`
 }
 
 // listedTool is a tool as its server described it when its tools were last read.
@@ -64,7 +66,10 @@ func newToolServerObject(s *toolservers.Server) (*toolServerObject, error) {
 		o.Rules = &s.Rules
 	}
 	for name, price := range s.Prices {
-		o.ToolSettings[name] = toolSettings{price}
+		o.ToolSettings[name] = toolSettings{PricePerCall: price}
+	}
+	for name, rules := range s.ToolRules {
+		o.ToolSettings[name] = toolSettings{s.Price(name), &rules}
 	}
 	for _, t := range list {
 		o.Tools = append(o.Tools, listedTool{Name: t.Name, ListedName: tools.ListedName(s.Label, t.Name), Description: t.Description,
@@ -97,7 +102,7 @@ type createToolServerRequest struct {
 
 func createToolServer(ctx context.Context, c *Call, tx *db.Tx, in createToolServerRequest) (any, error) {
 	s := &toolservers.Server{Tenant: c.Principal.Tenant, Project: c.Principal.Project, Label: in.Label, Description: in.Description, URL: in.URL,
-		Approval: tools.ApproveAlways, Prices: pricesOf(in.ToolSettings)}
+		Approval: tools.ApproveAlways, Prices: pricesOf(in.ToolSettings), ToolRules: toolRulesOf(in.ToolSettings)}
 	if in.Approval != nil {
 		s.Approval = *in.Approval
 	}
@@ -131,6 +136,16 @@ func pricesOf(settings map[string]toolSettings) map[string]credits.Micro {
 		prices[name] = s.PricePerCall
 	}
 	return prices
+}
+
+func toolRulesOf(settings map[string]toolSettings) map[string]tools.ApprovalRules {
+	rules := map[string]tools.ApprovalRules{}
+	for name, s := range settings {
+		if s.Rules != nil {
+			rules[name] = *s.Rules
+		}
+	}
+	return rules
 }
 
 func listToolServers(ctx context.Context, c *Call) (any, error) {
@@ -192,7 +207,7 @@ func updateToolServer(ctx context.Context, c *Call, tx *db.Tx, in updateToolServ
 			set(&s.TimeoutSeconds, in.TimeoutSeconds)
 			set(&s.ApprovalSeconds, in.ApprovalSeconds)
 			if in.ToolSettings.Set {
-				s.Prices = pricesOf(in.ToolSettings.Value)
+				s.Prices, s.ToolRules = pricesOf(in.ToolSettings.Value), toolRulesOf(in.ToolSettings.Value)
 			}
 		}}))
 }

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strings"
@@ -177,6 +178,15 @@ type serverTool struct {
 
 // Needs reports whether a call needs an approval.
 func (t serverTool) Needs() bool { return t.NeedsApproval() }
+
+// OwnRules returns the approval rules of the tool that replace those of the server, in words.
+func (t serverTool) OwnRules() string {
+	own, ok := t.Server.ToolRules[t.Tool.Name]
+	if !ok {
+		return ""
+	}
+	return cmp.Or(strings.Join(newRulesForm(own).Shown(), ", "), "no rules")
+}
 
 // Destructive reports whether the server says that the tool destroys something.
 func (t serverTool) Destructive() bool {

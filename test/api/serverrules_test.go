@@ -38,6 +38,12 @@ func TestApprovalRulesOfRegisteredServerAreChecked(t *testing.T) {
 		refused(map[string]any{"on_expiry": "wait"}, "on_expiry")
 		refused(map[string]any{"conditions": []any{map[string]any{"path": "/q", "operator": "gt", "value": "x"}}}, "conditions[0].value")
 		refused(map[string]any{"color": "red"}, "color")
+		for _, bad := range []map[string]any{{"approvers": 3}, {"roles": []string{"viewer"}}} {
+			r := c.ask(t, "PATCH", path, map[string]any{"tool_settings": map[string]any{"search": map[string]any{"approval_rules": bad}}})
+			if param := r.Text("error.param"); r.Status != 400 || !strings.HasPrefix(param, "tool_settings.search.approval_rules.") {
+				t.Errorf("rules %v of a tool: got %d %s", bad, r.Status, r.Body)
+			}
+		}
 		if after := c.get(t, path); string(after.Body) != string(server.Body) || c.rows(t, "tool_servers") != 1 {
 			t.Errorf("refused changes left %s", after.Body)
 		}
@@ -111,12 +117,45 @@ func TestCallThatNoOneCanApproveFailsImmediately(t *testing.T) {
 	})
 }
 
+func TestApprovalRulesOfOneToolReplaceThoseOfItsServer(t *testing.T) {
+	eachMCP(t, both, nil, func(t *testing.T, c *client) {
+		c.withPeople(t)
+		docs := newToolUpstream(t)
+		never := map[string]any{"conditions": []any{map[string]any{"path": "/q", "operator": "eq", "value": "never"}}}
+		server := c.register(t, "docs", docs.URL, "require_approval", "always", "approval_rules", never,
+			"tool_settings", map[string]any{"search": map[string]any{"approval_rules": map[string]any{"roles": []string{"owner"}}}})
+		if got := server.At("tool_settings.search.approval_rules.roles.0"); got != "owner" {
+			t.Errorf("the rules are shown as %s", server.Body)
+		}
+		owner, developer := c.person("usr_owner", accounts.Owner), c.person("usr_developer", accounts.Developer)
+		session := c.connectMCP(t, "/mcp", c.key, nil)
+		search := toolCallInBackground(t.Context(), session, "docs__search", map[string]any{"q": "y"})
+		a := c.waitingApproval(t)
+		if err := c.decideToolAs(t, developer, a, toolservers.Decision{Approve: true}); !fault.Is(err, fault.InsufficientScope) {
+			t.Errorf("a developer decides: %v, want insufficient_scope", err)
+		}
+		if err := c.decideToolAs(t, owner, a, toolservers.Decision{Approve: true}); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-search; !strings.Contains(got, "found") {
+			t.Errorf("the approved call returned %q", got)
+		}
+		// Without its own rules, the tool has the server's.
+		c.ask(t, "PATCH", "/v1/tool_servers/"+server.Text("id"), map[string]any{"tool_settings": map[string]any{}}).Want(t, 200, "")
+		if got := <-toolCallInBackground(t.Context(), session, "docs__search", map[string]any{"q": "y"}); !strings.Contains(got, "found") {
+			t.Errorf("a call that meets no condition returned %q", got)
+		}
+	})
+}
+
 func TestApprovalRulesOfRegisteredServerApplyToRuns(t *testing.T) {
 	eachAgents(t, both, nil, func(t *testing.T, l *agentClient) {
 		l.withPeople(t)
 		docs := newToolUpstream(t)
-		id := l.register(t, "docs", docs.URL, "require_approval", "always", "approval_rules", map[string]any{"roles": []string{"owner"}, "on_expiry": "report",
-			"conditions": []any{map[string]any{"path": "/q", "operator": "eq", "value": "x"}}}).Text("id")
+		// Rules of the tool replace those of the server.
+		id := l.register(t, "docs", docs.URL, "require_approval", "always", "approval_rules", map[string]any{"approvers": 2},
+			"tool_settings", map[string]any{"search": map[string]any{"approval_rules": map[string]any{"roles": []string{"owner"}, "on_expiry": "report",
+				"conditions": []any{map[string]any{"path": "/q", "operator": "eq", "value": "x"}}}}}).Text("id")
 		tool := func(more ...any) []any {
 			spec := map[string]any{"type": "mcp", "server_label": "docs"}
 			for i := 0; i < len(more); i += 2 {
@@ -137,7 +176,7 @@ func TestApprovalRulesOfRegisteredServerApplyToRuns(t *testing.T) {
 		asked := l.waitForAction(t, path, "awaiting_approval")[0]
 		l.decide(t, path, asked["id"].(string), "approve").Want(t, 403, "insufficient_scope") // keys have no role
 		// A run keeps the rules of its start.
-		l.ask(t, "PATCH", "/v1/tool_servers/"+id, map[string]any{"approval_rules": nil}).Want(t, 200, "")
+		l.ask(t, "PATCH", "/v1/tool_servers/"+id, map[string]any{"approval_rules": nil, "tool_settings": map[string]any{}}).Want(t, 200, "")
 		l.decide(t, path, asked["id"].(string), "approve").Want(t, 403, "insufficient_scope")
 		l.advance(t, 100*time.Second)
 		l.waitForEnd(t, path, "completed")

@@ -73,6 +73,8 @@ type Spec struct {
 	AllowedTools []string `json:"allowed_tools,omitempty"` // empty allows all
 	Registered   bool     `json:"registered,omitempty"`    // the workspace's registry has the server
 	ServerID     string   `json:"server_id,omitempty"`     // of a registered server
+	// ToolRules replace Rules for some tools of a registered server, by the tool's own name.
+	ToolRules map[string]ApprovalRules `json:"tool_rules,omitzero"`
 
 	// For http and mcp.
 	TimeoutSeconds int `json:"timeout_seconds,omitempty"`

@@ -179,7 +179,8 @@ func (m *Service) request(ctx context.Context, tx *db.Tx, r ApprovalRequest) (*A
 		return nil, err
 	}
 	// Otherwise the call would wait in vain.
-	if err := r.Server.Rules.CheckSatisfiable(ctx, tx, rulesParam, tools.Approvers{Tenant: r.Server.Tenant, KeyID: r.KeyID, PeopleOnly: true}); err != nil {
+	rules := r.Server.RulesOf(r.Target.Tool.Name)
+	if err := rules.CheckSatisfiable(ctx, tx, rulesParam, tools.Approvers{Tenant: r.Server.Tenant, KeyID: r.KeyID, PeopleOnly: true}); err != nil {
 		return nil, err
 	}
 	now := m.Now()
@@ -202,7 +203,7 @@ func (m *Service) request(ctx context.Context, tx *db.Tx, r ApprovalRequest) (*A
 		return a, nil
 	}
 	return a, m.Notifications.RequestApproval(ctx, tx, notifications.Approval{Tenant: a.Tenant, ID: a.ID, By: "MCP server " + r.Server.Label, RequestedAt: now, ExpiresAt: a.ExpiresAt,
-		Page: "approvals", Calls: []notifications.ApprovalCall{{ID: a.ID, Tool: a.Tool, Arguments: a.Arguments, Roles: r.Server.Rules.Roles}}})
+		Page: "approvals", Calls: []notifications.ApprovalCall{{ID: a.ID, Tool: a.Tool, Arguments: a.Arguments, Roles: rules.Roles}}})
 }
 
 // PendingApproval reports whether an approval waits for a decision.
@@ -363,10 +364,11 @@ func (m *Service) Decide(ctx context.Context, tx *db.Tx, by tools.Decider, d Dec
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Rules.AllowDecision(ctx, tx, by, a.KeyID, d.Edited == "" && d.Response == ""); err != nil {
+	rules := s.rulesOfListed(a.Tool)
+	if err := rules.AllowDecision(ctx, tx, by, a.KeyID, d.Edited == "" && d.Response == ""); err != nil {
 		return nil, err
 	}
-	if err := m.storeDecision(ctx, tx, a, decided{d, status, by.Actor.Name, s.Rules.Approvers}); err != nil {
+	if err := m.storeDecision(ctx, tx, a, decided{d, status, by.Actor.Name, rules.Approvers}); err != nil {
 		return nil, fmt.Errorf("decide approval: %w", err)
 	}
 	return a, by.Actor.Log(ctx, tx, audit.Action{Tenant: a.Tenant, Project: a.Project, Action: "tool_call." + verb, Target: a.ID},

@@ -252,7 +252,8 @@ type Call struct {
 
 // NeedsApproval reports whether a person must approve the call.
 func (c Call) NeedsApproval() bool {
-	return c.Target.NeedsApproval() && c.Server.Rules.Apply(c.Arguments)
+	rules := c.Server.RulesOf(c.Tool.Name)
+	return c.Target.NeedsApproval() && rules.Apply(c.Arguments)
 }
 
 // Prepared is a call within the limits of requests. It must be run or released.

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"reflect"
 	"regexp"
@@ -55,9 +56,10 @@ type Server struct {
 	Description     string
 	URL             string
 	Approval        tools.Approval
-	Rules           tools.ApprovalRules
-	AllowedTools    []string                 // nil offers all
-	Prices          map[string]credits.Micro // by the tool's own name; others are free
+	Rules           tools.ApprovalRules            // of tools without their own
+	ToolRules       map[string]tools.ApprovalRules // by the tool's own name
+	AllowedTools    []string                       // nil offers all
+	Prices          map[string]credits.Micro       // by the tool's own name; others are free
 	TimeoutSeconds  int64
 	ApprovalSeconds int64
 	ListedAt        *time.Time // when its tools were last read, or an attempt failed
@@ -77,6 +79,24 @@ func (s *Server) HasHeaders() bool { return s.headers != "" }
 
 // Price returns the price of a call of a tool.
 func (s *Server) Price(tool string) credits.Micro { return s.Prices[tool] }
+
+// RulesOf returns the approval rules of a tool.
+func (s *Server) RulesOf(tool string) tools.ApprovalRules {
+	if own, ok := s.ToolRules[tool]; ok {
+		return own
+	}
+	return s.Rules
+}
+
+// rulesOfListed returns the approval rules of a tool by the name under which clients see it.
+func (s *Server) rulesOfListed(name string) tools.ApprovalRules {
+	for tool := range s.ToolRules {
+		if tools.ListedName(s.Label, tool) == name {
+			return s.RulesOf(tool)
+		}
+	}
+	return s.Rules
+}
 
 // Offers reports whether the workspace offers the server's tool.
 func (s *Server) Offers(tool string) bool {
@@ -132,11 +152,11 @@ func New(o Options) *Service {
 }
 
 const columns = `id, workspace_id, environment, project, label, description, url, headers, require_approval, allowed_tools, prices,
-	timeout_seconds, approval_timeout_seconds, tools, listed_at, problem, created_at, created_by, connection_state, connected_at, connected_by, approval_rules`
+	timeout_seconds, approval_timeout_seconds, tools, listed_at, problem, created_at, created_by, connection_state, connected_at, connected_by, approval_rules, tool_rules`
 
 var scan = db.Scanner(func(s *Server) []any {
 	return []any{&s.ID, &s.WorkspaceID, &s.Environment, &s.Project, &s.Label, &s.Description, &s.URL, &s.headers, &s.Approval, &s.AllowedTools, &s.Prices,
-		&s.TimeoutSeconds, &s.ApprovalSeconds, &s.listed, &s.ListedAt, &s.Problem, &s.CreatedAt, &s.CreatedBy, &s.Connection, &s.ConnectedAt, &s.ConnectedBy, &s.Rules}
+		&s.TimeoutSeconds, &s.ApprovalSeconds, &s.listed, &s.ListedAt, &s.Problem, &s.CreatedAt, &s.CreatedBy, &s.Connection, &s.ConnectedAt, &s.ConnectedBy, &s.Rules, &s.ToolRules}
 })
 
 var record = db.Record[*Server]{Scan: scan, ID: func(s *Server) string { return s.ID }}
@@ -198,6 +218,14 @@ func (s *Server) storedRules() any {
 	return db.JSON(s.Rules)
 }
 
+// storedToolRules returns the rules of single tools, or NULL for none.
+func (s *Server) storedToolRules() any {
+	if len(s.ToolRules) == 0 {
+		return nil
+	}
+	return db.JSON(s.ToolRules)
+}
+
 // row returns the values of columns.
 func (s *Server) row() []any {
 	var allowed any
@@ -206,12 +234,12 @@ func (s *Server) row() []any {
 	}
 	return []any{s.ID, s.WorkspaceID, s.Environment, db.OrNull(s.Project), s.Label, s.Description, s.URL, db.OrNull(s.headers), db.JSON(s.Approval), allowed, db.JSON(s.Prices),
 		s.TimeoutSeconds, s.ApprovalSeconds, db.OrNull(string(s.listed)), db.Micros(s.ListedAt), db.OrNull(s.Problem), s.CreatedAt.UnixMicro(), s.CreatedBy,
-		db.OrNull(s.Connection), db.Micros(s.ConnectedAt), db.OrNull(s.ConnectedBy), s.storedRules()}
+		db.OrNull(s.Connection), db.Micros(s.ConnectedAt), db.OrNull(s.ConnectedBy), s.storedRules(), s.storedToolRules()}
 }
 
 func (m *Service) log(ctx context.Context, tx *db.Tx, by audit.Actor, s *Server, action string) error {
 	return by.Log(ctx, tx, audit.Action{Tenant: s.Tenant, Project: s.Project, Action: action, Target: s.ID},
-		map[string]any{"label": s.Label, "url": s.URL, "require_approval": s.Approval, "approval_rules": s.Rules, "allowed_tools": s.AllowedTools, "prices": s.Prices}, m.Now())
+		map[string]any{"label": s.Label, "url": s.URL, "require_approval": s.Approval, "approval_rules": s.Rules, "tool_rules": s.ToolRules, "allowed_tools": s.AllowedTools, "prices": s.Prices}, m.Now())
 }
 
 // validLabel leaves out double underscores, which separate the label from the tool in a tool's name.
@@ -227,10 +255,24 @@ func (m *Service) check(s *Server, c Credentials) (_ Credentials, err error) {
 
 // checkRules checks the approval rules. Who calls the tools isn't known yet.
 func (s *Server) checkRules(ctx context.Context, tx *db.Tx) error {
-	if err := s.Rules.Check(rulesParam); err != nil {
+	check := func(r tools.ApprovalRules, param string) error {
+		if err := r.Check(param); err != nil {
+			return err
+		}
+		return r.CheckSatisfiable(ctx, tx, param, tools.Approvers{Tenant: s.Tenant})
+	}
+	if err := check(s.Rules, rulesParam); err != nil {
 		return err
 	}
-	return s.Rules.CheckSatisfiable(ctx, tx, rulesParam, tools.Approvers{Tenant: s.Tenant})
+	if len(s.ToolRules) > maxPrices {
+		return fault.Invalid("tool_settings", "tool_settings must have at most %d tools.", maxPrices)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.ToolRules)) {
+		if err := check(s.ToolRules[name], "tool_settings."+name+"."+rulesParam); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 const rulesParam = "approval_rules"
@@ -349,7 +391,7 @@ func (m *Service) Update(ctx context.Context, tx *db.Tx, by audit.Actor, s *Serv
 	if given, err = m.check(s, given); err != nil {
 		return err
 	}
-	if !reflect.DeepEqual(s.Rules, before.Rules) {
+	if !reflect.DeepEqual(s.Rules, before.Rules) || !reflect.DeepEqual(s.ToolRules, before.ToolRules) {
 		if err := s.checkRules(ctx, tx); err != nil {
 			return err
 		}
@@ -381,7 +423,8 @@ func (m *Service) Update(ctx context.Context, tx *db.Tx, by audit.Actor, s *Serv
 	// The columns after allowed_tools follow by position.
 	row := s.row()
 	_, err = tx.Exec(ctx, `UPDATE tool_servers SET label = $2, description = $3, url = $4, headers = $5, require_approval = $6, allowed_tools = $7, prices = $8,
-		timeout_seconds = $9, approval_timeout_seconds = $10, tools = $11, listed_at = $12, problem = $13, approval_rules = $14 WHERE id = $1`, slices.Concat([]any{s.ID}, row[4:16], []any{s.storedRules()})...)
+		timeout_seconds = $9, approval_timeout_seconds = $10, tools = $11, listed_at = $12, problem = $13, approval_rules = $14, tool_rules = $15 WHERE id = $1`,
+		slices.Concat([]any{s.ID}, row[4:16], []any{s.storedRules(), s.storedToolRules()})...)
 	if err != nil {
 		return fmt.Errorf("store tool server: %w", err)
 	}
