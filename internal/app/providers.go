@@ -16,6 +16,7 @@ import (
 	"turnpike/internal/operators"
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/anthropic"
+	"turnpike/internal/providers/bedrock"
 	"turnpike/internal/providers/credentials"
 	"turnpike/internal/providers/espeak"
 	"turnpike/internal/providers/gemini"
@@ -64,12 +65,12 @@ var cloudSuffix = regexp.MustCompile(`-v[0-9]+(:[0-9]+)?$`)
 
 // tableName returns the vendor's own name of a model that a cloud has under another one.
 func tableName(p config.Provider, m config.ProviderModel) string {
-	switch p.Cloud() {
-	case config.AWS: // with a region before it: us.anthropic.…
+	switch {
+	case p.Cloud() == config.AWS, p.Type == config.Bedrock: // with a region before it: us.anthropic.…
 		if _, name, found := strings.Cut(m.Upstream, "anthropic."); found {
 			return cloudSuffix.ReplaceAllString(name, "")
 		}
-	case config.Google: // claude-sonnet-4-5@20250929
+	case p.Cloud() == config.Google: // claude-sonnet-4-5@20250929
 		return strings.ReplaceAll(m.Upstream, "@", "-")
 	}
 	return m.Upstream
@@ -143,6 +144,8 @@ func Credential(p config.Provider) providers.Credential {
 		set = anthropic.SetKey
 	case config.Gemini:
 		set = gemini.SetKey
+	case config.Bedrock:
+		set = bedrock.SetKey
 	}
 	if s := p.SignIn; s != nil {
 		switch s.With {
@@ -178,6 +181,8 @@ func upstream(p config.Provider, client *wire.Client) providers.Provider {
 	switch p.Type {
 	case config.Anthropic:
 		return anthropic.New(anthropic.Options{Name: p.Name, BaseURL: base, Credential: credential, Platform: platforms[p.Cloud()], Client: client})
+	case config.Bedrock:
+		return bedrock.New(bedrock.Options{Name: p.Name, BaseURL: base, Credential: credential, Client: client})
 	case config.Gemini:
 		return gemini.New(gemini.Options{Name: p.Name, BaseURL: base, Credential: credential, Client: client})
 	}

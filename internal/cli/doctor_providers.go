@@ -147,6 +147,9 @@ func probe(ctx context.Context, p config.Provider) (state string, err error) {
 	if err := app.Credential(p).Authenticate(req, nil); err != nil {
 		return "", fmt.Errorf("no key: %w", err)
 	}
+	if p.SignIn == nil && p.Type == config.Bedrock {
+		return "its key was not checked, because Bedrock lists its models elsewhere", nil
+	}
 	if p.SignIn != nil { // clouds list their models elsewhere
 		return "it signs in with " + p.SignIn.With, nil
 	}

@@ -126,7 +126,7 @@ func (e *env) readInput(path string) (string, error) {
 
 func (e *env) providersAdd() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "add NAME --type openai|anthropic|gemini",
+		Use:   "add NAME --type openai|anthropic|gemini|bedrock",
 		Short: "Add a provider",
 		Long: `Stores a provider, with its key encrypted. If the provider rejects the key, nothing is
 stored. The key is read from a variable or a file, because other users of this

@@ -117,15 +117,16 @@ type Route struct {
 	Timeout  time.Duration `key:"timeout"`  // of each attempt; 0 for none
 }
 
-// Types of providers. Each has a default address.
+// Types of providers. Each but Bedrock, which has one per region, has a default address.
 const (
 	OpenAI    = "openai"
 	Anthropic = "anthropic"
 	Gemini    = "gemini"
+	Bedrock   = "bedrock"
 )
 
 var (
-	providerTypes = []string{OpenAI, Anthropic, Gemini}
+	providerTypes = []string{OpenAI, Anthropic, Gemini, Bedrock}
 	vendorAddress = map[string]Address{
 		OpenAI:    "https://api.openai.com/v1",
 		Anthropic: "https://api.anthropic.com",
@@ -138,6 +139,9 @@ const geminiVersion = "/v1beta"
 // Vendor returns the vendor whose models a provider most likely has. Many
 // servers speak OpenAI's protocol, so there the address decides.
 func (p Provider) Vendor() string {
+	if p.Type == Bedrock { // which has models of many
+		return ""
+	}
 	if p.Type != OpenAI {
 		return p.Type
 	}
@@ -200,7 +204,7 @@ func (a Address) fault() string {
 // discover adds providers from the environment, unless the file has one with
 // the same name.
 func (l *loader) discover(env map[string]string) {
-	for _, kind := range providerTypes {
+	for _, kind := range []string{OpenAI, Anthropic, Gemini} {
 		prefix := strings.ToUpper(kind)
 		if strings.TrimSpace(env[prefix+"_API_KEY"]) == "" && env[prefix+"_API_KEY"+fileSuffix] == "" {
 			continue

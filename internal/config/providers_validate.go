@@ -123,7 +123,7 @@ func (p Provider) checkKeys(f *faults) {
 }
 
 // cloudTypes are the protocols of each cloud.
-var cloudTypes = map[string][]string{Entra: {OpenAI}, Google: {Anthropic, Gemini}, AWS: {Anthropic}}
+var cloudTypes = map[string][]string{Entra: {OpenAI}, Google: {Anthropic, Gemini}, AWS: {Anthropic, Bedrock}}
 
 func (p Provider) checkSignIn(f *faults) {
 	s := p.SignIn
@@ -169,7 +169,7 @@ func (p Provider) checkKeySources(f *faults) {
 // checks the headers.
 func (p Provider) checkDialect(f *faults) {
 	f.addIf(p.BatchPercent < 0 || p.BatchPercent > 100, "batch_price_percent", "%d is out of range; expected 1 to 100, or 0 to not use the provider's batch API", p.BatchPercent)
-	f.addIf(p.BatchPercent != 0 && (p.Type == Gemini || p.APIVersion != "" || p.SignIn != nil && p.Type == Anthropic), "batch_price_percent", "is for OpenAI's and Anthropic's batch APIs; remove it")
+	f.addIf(p.BatchPercent != 0 && (p.Type == Gemini || p.Type == Bedrock || p.APIVersion != "" || p.SignIn != nil && p.Type == Anthropic), "batch_price_percent", "is for OpenAI's and Anthropic's batch APIs; remove it")
 	if p.Type != OpenAI {
 		const only = "is for type openai alone"
 		f.addIf(p.APIVersion != "", "api_version", only)

@@ -184,3 +184,86 @@ func TestBedrockWithSignatures(t *testing.T) {
 		t.Errorf("refused: %v", refused)
 	}
 }
+
+// TestBedrockConverse serves a model that has only the Converse API to all faces.
+func TestBedrockConverse(t *testing.T) {
+	a := &clouds.AWS{AccessKey: "AKIAEXAMPLE", SecretKey: "secret/key+example", Region: "eu-central-1"}
+	server := clouds.NewBedrock(t, a)
+	for _, name := range []string{"AWS_SESSION_TOKEN", "AWS_REGION", "AWS_PROFILE", "AWS_ACCESS_KEY", "AWS_SECRET_KEY"} {
+		t.Setenv(name, "")
+	}
+	t.Setenv("AWS_ACCESS_KEY_ID", a.AccessKey)
+	t.Setenv("AWS_SECRET_ACCESS_KEY", a.SecretKey)
+	m := cloudClient(t, config.Provider{Name: "bedrock", Type: config.Bedrock, BaseURL: config.Address(server.URL), SignIn: &config.SignIn{With: config.AWS, Region: a.Region},
+		Models: []config.ProviderModel{{ID: "nova-lite", Upstream: "eu.amazon.nova-lite-v1:0", Kind: "chat", Price: price("2", "8", ""), Capabilities: []string{"tools", "vision"}}}})
+	pixel := "data:image/png;base64,iVBORw0KGgo="
+	in := body("nova-lite", "hi", map[string]any{"temperature": 1.5, "max_tokens": 50, "stop": []string{"END"}, "messages": []any{
+		map[string]any{"role": "system", "content": "Be brief."},
+		map[string]any{"role": "user", "content": []any{map[string]any{"type": "text", "text": "What is it?"}, map[string]any{"type": "image_url", "image_url": map[string]any{"url": pixel}}}},
+		map[string]any{"role": "user", "content": "Quick."}}})
+	r := m.wantHello(t, "Nova", in)
+	if path := server.Last().Path; path != "/model/eu.amazon.nova-lite-v1%3A0/converse" {
+		t.Errorf("the path is %s", path)
+	}
+	sent, _ := json.Marshal(server.Last().Body)
+	want := `{"inferenceConfig":{"maxTokens":50,"stopSequences":["END"],"temperature":1},"messages":[{"content":[{"text":"What is it?"},` +
+		`{"image":{"format":"png","source":{"bytes":"iVBORw0KGgo="}}},{"text":"Quick."}],"role":"user"}],"system":[{"text":"Be brief."}]}`
+	if string(sent) != want {
+		t.Errorf("Bedrock got %s, want %s", sent, want)
+	}
+	if e := m.entry(t, r); e.At("input_tokens") != 7.0 || e.At("output_tokens") != 3.0 || e.At("cached_tokens") != 2.0 || e.At("credits") == 0.0 {
+		t.Errorf("the log entry is %s", e.Body)
+	}
+	stream := map[string]any{"stream": true, "stream_options": map[string]any{"include_usage": true}}
+	if r := m.chat(t, body("nova-lite", "hi", stream)).Want(t, 200, ""); !strings.Contains(string(r.Body), `"content":"Hello from"`) || !strings.Contains(string(r.Body), `"content":" Nova"`) ||
+		!strings.Contains(string(r.Body), `"prompt_tokens":7`) || !strings.HasSuffix(strings.TrimSpace(string(r.Body)), "[DONE]") {
+		t.Errorf("the stream is %s", r.Body)
+	}
+	// Tools, their results, and JSON by a forced tool.
+	tool := map[string]any{"type": "function", "function": map[string]any{"name": "weather", "parameters": map[string]any{"type": "object", "properties": map[string]any{"city": map[string]any{"type": "string"}}}}}
+	withTool := body("nova-lite", "hi", map[string]any{"tools": []any{tool}, "tool_choice": "required"})
+	r = m.chat(t, withTool).Want(t, 200, "")
+	if r.Text("choices.0.message.tool_calls.0.function.arguments") != `{"city":"Bonn"}` || r.Text("choices.0.finish_reason") != "tool_calls" {
+		t.Errorf("the call is %s", r.Body)
+	}
+	if config, _ := json.Marshal(server.Last().Body["toolConfig"]); !strings.Contains(string(config), `"toolChoice":{"any":{}}`) {
+		t.Errorf("the tools are %s", config)
+	}
+	call := r.At("choices.0.message.tool_calls.0").(map[string]any)
+	withTool["messages"] = []any{map[string]any{"role": "user", "content": "hi"}, map[string]any{"role": "assistant", "tool_calls": []any{call}},
+		map[string]any{"role": "tool", "tool_call_id": call["id"], "content": "Sunny."}}
+	withTool["tool_choice"] = "none"
+	m.wantHello(t, "Nova", withTool)
+	delete(withTool, "tool_choice")
+	withTool["messages"], withTool["stream"] = []any{map[string]any{"role": "user", "content": "hi"}}, true
+	if r := m.chat(t, withTool).Want(t, 200, ""); !strings.Contains(string(r.Body), `"arguments":"{\"city\":"`) || !strings.Contains(string(r.Body), `"finish_reason":"tool_calls"`) {
+		t.Errorf("the streamed call is %s", r.Body)
+	}
+	schema := map[string]any{"type": "json_schema", "json_schema": map[string]any{"name": "place", "schema": map[string]any{"type": "object", "properties": map[string]any{"city": map[string]any{"type": "string"}}}}}
+	if r := m.chat(t, body("nova-lite", "hi", map[string]any{"response_format": schema})).Want(t, 200, ""); r.Text("choices.0.message.content") != `{"city":"Bonn"}` || r.Text("choices.0.finish_reason") != "stop" {
+		t.Errorf("the JSON is %s", r.Body)
+	}
+	// The other faces.
+	messages := map[string]any{"model": "nova-lite", "max_tokens": 100, "messages": []any{map[string]any{"role": "user", "content": "hi"}}}
+	responses := map[string]any{"model": "nova-lite", "input": "hi"}
+	for path, b := range map[string]map[string]any{"/v1/messages": messages, "/v1/responses": responses} {
+		if r := m.ask(t, "POST", path, b).Want(t, 200, ""); !strings.Contains(string(r.Body), "Hello from Nova") {
+			t.Errorf("%s: %s", path, r.Body)
+		}
+		b["stream"] = true
+		if r := m.ask(t, "POST", path, b).Want(t, 200, ""); !strings.Contains(string(r.Body), "Hello from") || !strings.Contains(string(r.Body), " Nova") {
+			t.Errorf("the stream of %s: %s", path, r.Body)
+		}
+	}
+	if refused := server.Refused(); len(refused) > 0 {
+		t.Errorf("refused: %v", refused)
+	}
+	m.chat(t, body("nova-lite", "hi", map[string]any{"n": 2})).Want(t, 400, "invalid_parameter")
+	// An exception or a wrong checksum inside a stream is an error of the stream.
+	for _, fail := range []func(){func() { a.Exception = "throttlingException" }, func() { a.Exception, a.Damage = "", true }} {
+		fail()
+		if r := m.chat(t, body("nova-lite", "hi", stream)); !strings.Contains(string(r.Body), "error") || strings.Contains(string(r.Body), "[DONE]") {
+			t.Errorf("a failing stream: %d %s", r.Status, r.Body)
+		}
+	}
+}

@@ -27,6 +27,37 @@ type AWS struct {
 	Region                             string
 	// Exception, if set, ends streams after their first event.
 	Exception string
+	// Damage makes a checksum in streams of Converse wrong.
+	Damage bool
+}
+
+// offeredTool returns the name of the first tool in a Converse request that has no result yet, or "".
+func offeredTool(body map[string]any) string {
+	text, _ := json.Marshal(body["messages"])
+	config, _ := body["toolConfig"].(map[string]any)
+	tools, _ := config["tools"].([]any)
+	if len(tools) == 0 || bytes.Contains(text, []byte("toolResult")) {
+		return ""
+	}
+	first, _ := tools[0].(map[string]any)
+	spec, _ := first["toolSpec"].(map[string]any)
+	name, _ := spec["name"].(string)
+	return name
+}
+
+// converseEvents returns the events of ConverseStream, with their types.
+func converseEvents(tool string) [][2]string {
+	list := [][2]string{{"messageStart", `{"role":"assistant","p":"abcd"}`}}
+	reason := "end_turn"
+	if tool == "" {
+		list = append(list, [2]string{"contentBlockDelta", `{"contentBlockIndex":0,"delta":{"text":"Hello from"}}`}, [2]string{"contentBlockDelta", `{"contentBlockIndex":0,"delta":{"text":" Nova"}}`})
+	} else {
+		reason = "tool_use"
+		list = append(list, [2]string{"contentBlockStart", fmt.Sprintf(`{"contentBlockIndex":0,"start":{"toolUse":{"toolUseId":"tooluse_1","name":%q}}}`, tool)},
+			[2]string{"contentBlockDelta", `{"contentBlockIndex":0,"delta":{"toolUse":{"input":"{\"city\":"}}}`}, [2]string{"contentBlockDelta", `{"contentBlockIndex":0,"delta":{"toolUse":{"input":"\"Bonn\"}"}}}`})
+	}
+	return append(list, [2]string{"contentBlockStop", `{"contentBlockIndex":0}`}, [2]string{"messageStop", fmt.Sprintf(`{"stopReason":%q}`, reason)},
+		[2]string{"metadata", `{"usage":{"inputTokens":5,"outputTokens":3,"totalTokens":10,"cacheReadInputTokens":2},"metrics":{"latencyMs":5}}`})
 }
 
 // NewBedrock starts Bedrock's runtime.
@@ -69,6 +100,33 @@ func NewBedrock(t testing.TB, a *AWS) *Server {
 				payload, _ := json.Marshal(map[string]string{"bytes": base64.StdEncoding.EncodeToString([]byte(event)), "p": "abc"})
 				_, _ = w.Write(frame(map[string]string{":message-type": "event", ":event-type": "chunk", ":content-type": "application/json"}, payload))
 				w.(http.Flusher).Flush()
+			}
+		}))
+		mux.HandleFunc("POST /model/{model}/converse", signed(func(w http.ResponseWriter, r Request) {
+			content := `{"text":"Hello from Nova"}`
+			if name := offeredTool(r.Body); name != "" {
+				content = fmt.Sprintf(`{"toolUse":{"toolUseId":"tooluse_1","name":%q,"input":{"city":"Bonn"}}}`, name)
+			}
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"metrics":{"latencyMs":5},"output":{"message":{"role":"assistant","content":[%s]}},"stopReason":"end_turn",
+				"usage":{"inputTokens":5,"outputTokens":3,"totalTokens":10,"cacheReadInputTokens":2}}`, content)
+		}))
+		mux.HandleFunc("POST /model/{model}/converse-stream", signed(func(w http.ResponseWriter, r Request) {
+			w.Header().Set("Content-Type", "application/vnd.amazon.eventstream")
+			for i, e := range converseEvents(offeredTool(r.Body)) {
+				headers := map[string]string{":message-type": "event", ":event-type": e[0], ":content-type": "application/json"}
+				if i == 2 && a.Exception != "" {
+					headers, e[1] = map[string]string{":message-type": "exception", ":exception-type": a.Exception}, `{"message":"Slow down."}`
+				}
+				message := frame(headers, []byte(e[1]))
+				if i == 2 && a.Damage {
+					message[len(message)-1] ^= 1
+				}
+				_, _ = w.Write(message)
+				w.(http.Flusher).Flush()
+				if i == 2 && a.Exception != "" {
+					return
+				}
 			}
 		}))
 		mux.HandleFunc("POST /model/{model}/count-tokens", signed(func(w http.ResponseWriter, r Request) {
