@@ -39,7 +39,7 @@ func workspaceState(w *accounts.Workspace) (stateObject, error) {
 	if err := json.Unmarshal(text, &o); err != nil {
 		return nil, err
 	}
-	for name, v := range map[string]any{"monthly_credits": w.MonthlyCredits, "alert_threshold": w.Alert} {
+	for name, v := range map[string]any{"monthly_credits": w.MonthlyCredits, "alert_threshold": w.Alert, "alert_thresholds": w.AlertThresholds} {
 		if o[name], err = json.Marshal(v); err != nil {
 			return nil, err
 		}

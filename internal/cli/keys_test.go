@@ -8,6 +8,27 @@ import (
 	"testing"
 )
 
+func TestAlertThresholdsOfWorkspaceOnTheCommandLine(t *testing.T) {
+	t.Parallel()
+	l := dataDirectory(t)
+	run := func(args ...string) (code int, out string) { return runMain(append(args, "--data", l.Data)...) }
+	for _, args := range [][]string{{"create", "acme"}, {"update", "acme", "--alert-thresholds", "60,90", "--user-alert-thresholds", "70"}} {
+		if code, out := run(append([]string{"workspaces"}, args...)...); code != 0 {
+			t.Fatal(out)
+		}
+	}
+	for _, bad := range []string{"x", "0", "90,90"} {
+		for _, flag := range []string{"--alert-thresholds", "--user-alert-thresholds"} {
+			if code, out := run("workspaces", "update", "acme", flag, bad); code == 0 || !strings.Contains(out, "threshold") {
+				t.Errorf("%s %s: exit %d: %s", flag, bad, code, out)
+			}
+		}
+	}
+	if code, out := run("export", "--workspace", "acme"); code != 0 || !strings.Contains(out, "alert_thresholds: [60, 90]") {
+		t.Errorf("exit %d: %s", code, out)
+	}
+}
+
 func TestKeyControlsOnTheCommandLine(t *testing.T) {
 	t.Parallel()
 	l := dataDirectory(t)
@@ -19,16 +40,16 @@ func TestKeyControlsOnTheCommandLine(t *testing.T) {
 		t.Fatal(out)
 	}
 	code, out := run("keys", "create", "--env", "test", "--workspace", "acme", "--allowed-models", "claude-*", "--allowed-providers", "box", "--alert-thresholds", "50,95",
-		"--alert-email", "team@example.com", "--budget", "100", "--limits", `[{"models": ["claude-*"], "budget": 5, "window": "day"}]`, "--json")
+		"--alert-email", "team@example.com", "--budget", "100", "--limits", `[{"models": ["claude-*"], "budget": 5, "window": "day"}]`, "--external-id", "team-7", "--metadata", "team=red,cost=7", "--allowed-tools", "docs__search", "--json")
 	var k map[string]any
 	if err := json.Unmarshal([]byte(out), &k); code != 0 || err != nil {
 		t.Fatalf("exit %d: %s", code, out)
 	}
 	show := func(k map[string]any) string {
-		text, _ := json.Marshal([]any{k["allowed_models"], k["allowed_providers"], k["alert_thresholds"], k["alert_email"], len(k["limits"].([]any)), k["temporary_raise"] != nil, k["monthly_budget"]})
+		text, _ := json.Marshal([]any{k["allowed_models"], k["allowed_providers"], k["alert_thresholds"], k["alert_email"], len(k["limits"].([]any)), k["temporary_raise"] != nil, k["monthly_budget"], k["external_id"], k["metadata"], k["allowed_tools"]})
 		return string(text)
 	}
-	if got, want := show(k), `[["claude-*"],["box"],[50,95],"team@example.com",1,false,100]`; got != want {
+	if got, want := show(k), `[["claude-*"],["box"],[50,95],"team@example.com",1,false,100,"team-7",{"cost":"7","team":"red"},["docs__search"]]`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	id := k["id"].(string)
@@ -44,11 +65,11 @@ func TestKeyControlsOnTheCommandLine(t *testing.T) {
 			t.Errorf("%v: exit %d: %s; want a failure and %q", args, code, out, want)
 		}
 	}
-	code, out = run("keys", "update", id, "--allowed-models", "", "--limits", "[]", "--temporary-raise", "500", "--raise-for", "48h", "--alert-thresholds", "", "--json")
+	code, out = run("keys", "update", id, "--allowed-models", "", "--limits", "[]", "--temporary-raise", "500", "--raise-for", "48h", "--alert-thresholds", "", "--metadata", "", "--external-id", "", "--json")
 	if err := json.Unmarshal([]byte(out), &k); code != 0 || err != nil {
 		t.Fatalf("exit %d: %s", code, out)
 	}
-	if got, want := show(k), `[null,["box"],null,"team@example.com",0,true,100]`; got != want || k["name"] != "command line" {
+	if got, want := show(k), `[null,["box"],null,"team@example.com",0,true,100,null,{},["docs__search"]]`; got != want || k["name"] != "command line" {
 		t.Errorf("got %s of %v, want %s", got, k["name"], want)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,6 +33,9 @@ type keyControls struct {
 	alertThresholds []string
 	alertEmail      string
 	contentDays     string
+	tools           []string
+	externalID      string
+	metadata        []string
 	gateway         *gateway.Gateway // knows the models; nil if no flag names one
 }
 
@@ -40,6 +44,9 @@ func addKeyControls(cmd *cobra.Command) *keyControls {
 	f := cmd.Flags()
 	f.StringSliceVar(&k.models, "allowed-models", nil, "models that the key may use: names, claude-* or route/NAME; empty for all")
 	f.StringSliceVar(&k.providers, "allowed-providers", nil, "providers that may serve it; empty for all")
+	f.StringSliceVar(&k.tools, "allowed-tools", nil, "tools of MCP servers that the key may call, as in docs__search; empty for all")
+	f.StringVar(&k.externalID, "external-id", "", "ID of the key in another system; empty for none")
+	f.StringSliceVar(&k.metadata, "metadata", nil, "metadata as NAME=VALUE pairs, which replace all; empty for none")
 	f.StringVar(&k.limits, "limits", "", "limits as a JSON array as in the API, or @FILE; [] removes them")
 	f.StringVar(&k.raise, "temporary-raise", "", "budget in credits instead of the monthly one for a while; 0 ends it")
 	f.DurationVar(&k.raiseFor, "raise-for", 0, "how long the temporary raise lasts, such as 48h")
@@ -86,13 +93,26 @@ func (c *keyControls) apply(e *env, k *access.Key) error {
 		return err
 	}
 	if changed("alert-thresholds") {
-		k.AlertThresholds = nil
-		for _, text := range c.alertThresholds {
-			percent, err := strconv.ParseInt(text, 10, 64)
-			if err != nil {
-				return fmt.Errorf("--alert-thresholds: %q is not a whole number", text)
+		thresholds, err := parseThresholds("alert-thresholds", c.alertThresholds)
+		if err != nil {
+			return err
+		}
+		k.AlertThresholds = thresholds
+	}
+	if changed("allowed-tools") {
+		k.AllowedTools = emptyIsNil(c.tools)
+	}
+	if changed("external-id") {
+		k.ExternalID = c.externalID
+	}
+	if changed("metadata") {
+		k.Metadata = map[string]string{}
+		for _, pair := range c.metadata {
+			name, value, found := strings.Cut(pair, "=")
+			if !found {
+				return fmt.Errorf("--metadata: %q is not a NAME=VALUE pair", pair)
 			}
-			k.AlertThresholds = append(k.AlertThresholds, percent)
+			k.Metadata[name] = value
 		}
 	}
 	if changed("alert-email") {
@@ -115,6 +135,18 @@ func (c *keyControls) apply(e *env, k *access.Key) error {
 		return err
 	}
 	return c.gateway.CheckLimits(limitsBefore, k.Limits)
+}
+
+// parseThresholds reads percentages. None means those of the level above.
+func parseThresholds(flag string, texts []string) (list accounts.AlertThresholds, err error) {
+	for _, text := range texts {
+		percent, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("--%s: %q is not a whole number", flag, text)
+		}
+		list = append(list, percent)
+	}
+	return list, nil
 }
 
 func emptyIsNil(list []string) []string {

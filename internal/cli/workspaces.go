@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/endusers"
 	"turnpike/internal/fault"
+	"turnpike/internal/spend"
 )
 
 func newWorkspaces(e *env) *cobra.Command {
@@ -84,6 +86,7 @@ func (e *env) workspacesUpdate() *cobra.Command {
 	tools := cmd.Flags().String("test-tools", "", "whether test runs call HTTP and MCP tools: simulated, real, or default for the server's agents.test_tools_default")
 	retention := cmd.Flags().String("response-retention", "", "how long responses are stored: off, or from 1h to 720h")
 	secondFactor := cmd.Flags().Bool("require-second-factor", false, "require a second factor to open the workspace in the dashboard")
+	percentages := cmd.Flags().StringSlice("alert-thresholds", nil, "percentages of budgets that alert people; empty for 50, 80 and 95")
 	setUsers := endUserFlags(cmd)
 	return e.withStore(cmd, openExisting, func(ctx context.Context, s *app.Store, args []string) error {
 		var w *accounts.Workspace
@@ -96,6 +99,16 @@ func (e *env) workspacesUpdate() *cobra.Command {
 			}
 			if err := setUsers(ctx, tx, w); err != nil {
 				return err
+			}
+			if cmd.Flags().Changed("alert-thresholds") {
+				thresholds, err := parseThresholds("alert-thresholds", *percentages)
+				if err != nil {
+					return err
+				}
+				change := spend.BillingChange{By: audit.Operator, At: time.Now(), Apply: func(w *accounts.Workspace) error { w.AlertThresholds = thresholds; return nil }}
+				if _, err := spend.ChangeBilling(ctx, tx, w.ID, change); err != nil {
+					return err
+				}
 			}
 			switch *tools {
 			case "":
@@ -138,6 +151,7 @@ func endUserFlags(cmd *cobra.Command) func(ctx context.Context, tx *db.Tx, w *ac
 	budget := f.String("user-budget", "", "default budget of end users in credits, or none")
 	window := f.String("user-window", "", "window of that budget: day, week, month or lifetime")
 	rate := f.Int64("user-requests-per-minute", 0, "default rate limit of end users, or 0 for none")
+	percentages := f.StringSlice("user-alert-thresholds", nil, "percentages of end users' budgets that publish events; empty for the workspace's")
 	return func(ctx context.Context, tx *db.Tx, w *accounts.Workspace) error {
 		set := &w.Users
 		before := *set
@@ -163,7 +177,13 @@ func endUserFlags(cmd *cobra.Command) func(ctx context.Context, tx *db.Tx, w *ac
 				set.Default.RequestsPerMinute = nil
 			}
 		}
-		if before.FromRequests == set.FromRequests && before.Default.Equal(set.Default) {
+		if f.Changed("user-alert-thresholds") {
+			var err error
+			if set.AlertThresholds, err = parseThresholds("user-alert-thresholds", *percentages); err != nil {
+				return err
+			}
+		}
+		if before.FromRequests == set.FromRequests && before.Default.Equal(set.Default) && slices.Equal(before.AlertThresholds, set.AlertThresholds) {
 			return nil
 		}
 		return endusers.SaveSettings(ctx, tx, audit.Operator, w, time.Now())
