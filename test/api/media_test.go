@@ -531,3 +531,21 @@ const credit = credits.Credit
 
 // mills returns thousandths of a credit.
 func mills(n int) credits.Micro { return credits.Micro(n) * credit / 1000 }
+
+func TestJobsRunByAutoAndRoutes(t *testing.T) {
+	eachMedia(t, both, nil, func(t *testing.T, s *mediaClient) {
+		s.post(t, "/v1/routes", map[string]any{"name": "mine", "models": []string{"pic", "film", "talk"}})
+		for _, model := range []string{"auto", "auto:cheapest", "route/mine"} {
+			check := func(path string, body map[string]any, want string, wait func(t *testing.T, path, status string) *harness.Response) {
+				t.Helper()
+				body["model"] = model
+				if r := wait(t, s.createJob(t, path, body), "completed"); r.Text("model") != want {
+					t.Errorf("%s with %s: %s", path, model, r.Body)
+				}
+			}
+			check(batches, batchBody("a sea"), "pic", s.waitForEnd)
+			check(videos, videoBody("[polls 1] a ship"), "film", s.waitForVideo)
+			check(renders, speechBody("Hello."), "talk", s.waitForEnd)
+		}
+	})
+}
