@@ -3338,6 +3338,9 @@ type ToolServerUpdate_Oauth struct {
 
 // ToolSettings The settings of single tools, by their name at the server.
 type ToolSettings map[string]struct {
+	// ApprovalRules Rules for this tool, in place of the server's `approval_rules`. Null applies the server's.
+	ApprovalRules *ApprovalRules `json:"approval_rules,omitempty"`
+
 	// PricePerCall The credits that a live call costs, under the same budgets as model requests. A call that fails without an effect is free. Default: `0`.
 	PricePerCall *float64 `json:"price_per_call,omitempty"`
 }

@@ -2879,6 +2879,8 @@ export interface components {
                  * @description The credits that a live call costs, under the same budgets as model requests. A call that fails without an effect is free. Default: `0`.
                  */
                 price_per_call?: number;
+                /** @description Rules for this tool, in place of the server's `approval_rules`. Null applies the server's. */
+                approval_rules?: components["schemas"]["ApprovalRules"] | null;
             };
         };
         ToolServerCreate: {
