@@ -10,7 +10,7 @@ import (
 // chart is a bar chart, stacked if there are several series, or a line chart of ratios,
 // which can't be stacked. A template draws it as SVG with positions in percent, so that it
 // follows the theme and the width of the page, while its text keeps its size. A script
-// adds the tooltip.
+// adds the tooltip. The histograms of lists are small charts.
 type chart struct {
 	Title  string // for screen readers
 	Lines  []chartLine
@@ -18,6 +18,8 @@ type chart struct {
 	Curves []chartCurve // of a line chart
 	Legend []chartKey
 	Rule   *chartLine // a budget
+	Gap    float64    // width of the part at the start that isn't known
+	Small  bool
 	Empty  bool
 }
 
@@ -68,20 +70,24 @@ type chartSpec struct {
 	Series []chartSeries
 	Ratio  bool                 // values can't be added up: lines instead of stacked bars
 	Totals []float64            // of ratios, by slot
+	Sparse bool                 // slots of a line without a value are left out
 	Show   func(float64) string // formats a value of the axis
 	Exact  func(float64) string // formats a value of the tooltip; nil for Show
 	Budget float64              // a line, if it isn't 0
+	Small  bool                 // without axes, legend and empty slots
 }
 
 const (
 	maxSeries = 7 // number of colors; callers merge further series
 	maxTicks  = 10
 	maxLines  = 5
+	// minSmallBar is the height of a single row in a small chart, which must be visible.
+	minSmallBar = 4
 )
 
 // newChart lays out a chart.
 func newChart(spec chartSpec) *chart {
-	c := &chart{Title: spec.Title, Empty: true}
+	c := &chart{Title: spec.Title, Small: spec.Small, Empty: true}
 	if spec.Exact == nil {
 		spec.Exact = spec.Show
 	}
@@ -104,10 +110,13 @@ func newChart(spec chartSpec) *chart {
 	if spec.Ratio {
 		sums = spec.Totals
 	}
-	step := axisStep(most, wholeNumbers(spec.Series))
-	top := step * math.Ceil(most/step-1e-9)
-	for value := 0.0; value <= top+step/2; value += step {
-		c.Lines = append(c.Lines, chartLine{Y: round(100 - 100*value/top), Label: spec.Show(value)})
+	top := most * (1 + 2*minSmallBar/100.0) // leaves room for parts that are drawn higher
+	if !spec.Small {
+		step := axisStep(most, wholeNumbers(spec.Series))
+		top = step * math.Ceil(most/step-1e-9)
+		for value := 0.0; value <= top+step/2; value += step {
+			c.Lines = append(c.Lines, chartLine{Y: round(100 - 100*value/top), Label: spec.Show(value)})
+		}
 	}
 	if spec.Budget != 0 {
 		c.Rule = &chartLine{Y: round(100 - 100*spec.Budget/top), Label: "Budget " + spec.Show(spec.Budget)}
@@ -116,7 +125,7 @@ func newChart(spec chartSpec) *chart {
 	every := (n + maxTicks - 1) / maxTicks
 	for i, name := range spec.Slots {
 		slot := chartSlot{X: round(width * float64(i)), W: round(width), BarX: round(width * (float64(i) + 0.125)), BarW: round(width * 0.75), Label: spec.label(i, sums[i])}
-		if i%every == 0 {
+		if i%every == 0 && !spec.Small {
 			slot.Tick, slot.Minor = name, i/every%2 == 1
 		}
 		if spec.Links != nil {
@@ -128,16 +137,21 @@ func newChart(spec chartSpec) *chart {
 			if h == 0 || spec.Ratio {
 				continue
 			}
+			if spec.Small {
+				h = max(h, minSmallBar)
+			}
 			y -= h
 			slot.Bars = append(slot.Bars, chartBar{Y: round(y), H: round(h), Series: k % maxSeries})
 		}
-		c.Slots = append(c.Slots, slot)
+		if len(slot.Bars) > 0 || !spec.Small {
+			c.Slots = append(c.Slots, slot)
+		}
 	}
 	for k, s := range spec.Series {
 		if spec.Ratio {
-			c.Curves = append(c.Curves, chartCurve{curve(s.Values, top), k % maxSeries})
+			c.Curves = append(c.Curves, chartCurve{spec.curve(s.Values, top), k % maxSeries})
 		}
-		if s.Name != "" {
+		if s.Name != "" && !spec.Small {
 			c.Legend = append(c.Legend, chartKey{k % maxSeries, s.Name, s.Link})
 		}
 	}
@@ -156,16 +170,15 @@ func (spec chartSpec) label(i int, total float64) string {
 }
 
 // curve returns the points of a line in a square of 1,000.
-func curve(values []float64, top float64) string {
-	var out strings.Builder
+func (spec chartSpec) curve(values []float64, top float64) string {
+	var out []string
 	width := 1000 / float64(len(values))
 	for i, value := range values {
-		if i > 0 {
-			out.WriteByte(' ')
+		if value != 0 || !spec.Sparse {
+			out = append(out, strconv.FormatFloat(round(width*(float64(i)+0.5)), 'f', -1, 64)+","+strconv.FormatFloat(round(1000-1000*value/top), 'f', -1, 64))
 		}
-		out.WriteString(strconv.FormatFloat(round(width*(float64(i)+0.5)), 'f', -1, 64) + "," + strconv.FormatFloat(round(1000-1000*value/top), 'f', -1, 64))
 	}
-	return out.String()
+	return strings.Join(out, " ")
 }
 
 func wholeNumbers(series []chartSeries) bool {

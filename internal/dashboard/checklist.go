@@ -94,12 +94,14 @@ func dismissChecklist(req *request) (*view, error) {
 type stepsDone struct{ webhook, team, factor bool }
 
 // checkedSteps reports which steps are done that other tables know about: an endpoint in the
-// environment, a second member or an invitation, and a second factor of the person.
+// environment or a delivery through a tunnel, a second member or an invitation, and a second
+// factor of the person.
 func checkedSteps(ctx context.Context, q db.Querier, t accounts.Tenant, userID string) (s stepsDone, err error) {
 	err = q.QueryRow(ctx, `SELECT
-		EXISTS (SELECT 1 FROM endpoints WHERE workspace_id = $1 AND environment = $2 AND kind = $4 AND deleted_at IS NULL),
+		EXISTS (SELECT 1 FROM endpoints WHERE workspace_id = $1 AND environment = $2 AND kind = $4 AND deleted_at IS NULL)
+			OR EXISTS (SELECT 1 FROM endpoints e JOIN endpoint_stats s ON s.endpoint_id = e.id WHERE e.workspace_id = $1 AND e.environment = $2 AND e.kind = $5 AND s.last_success_at IS NOT NULL),
 		(SELECT count(*) FROM (SELECT user_id FROM members WHERE workspace_id = $1 LIMIT 2) AS two) > 1 OR EXISTS (SELECT 1 FROM invitations WHERE workspace_id = $1),
 		EXISTS (SELECT 1 FROM totp WHERE user_id = $3 AND enabled_at IS NOT NULL) OR EXISTS (SELECT 1 FROM passkeys WHERE user_id = $3)`,
-		t.WorkspaceID, t.Environment, userID, string(webhooks.HTTP)).Scan(&s.webhook, &s.team, &s.factor)
+		t.WorkspaceID, t.Environment, userID, string(webhooks.HTTP), string(webhooks.Tunnel)).Scan(&s.webhook, &s.team, &s.factor)
 	return s, db.Wrap(err, "read checklist")
 }

@@ -53,8 +53,11 @@ func (req *request) inDollars(amounts ...credits.Micro) string {
 // value of a credit isn't known.
 func (s *shell) Dollars(amounts ...any) template.HTML { return s.showDollars(fewDecimals, amounts) }
 
-// DollarColumn is Dollars for columns, whose decimal points are below each other.
+// DollarColumn is Dollars for columns, whose decimal points are below each other. Zero has none.
 func (s *shell) DollarColumn(amount any) template.HTML {
+	if indirect(amount) == credits.Micro(0) {
+		return ""
+	}
 	return s.showDollars(manyDecimals, []any{amount})
 }
 

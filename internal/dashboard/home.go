@@ -155,7 +155,7 @@ func (req *request) hourlyUsage() (*hourlyUsage, error) {
 	first := now.Truncate(time.Hour)
 	h := &hourlyUsage{elapsed: now.Sub(first).Hours(), models: map[string]*spend.Usage{}, keys: map[string]*spend.Usage{}}
 	h.complete = len(h.hours)
-	u := spend.UsageQuery{Tenant: req.workspace.In(req.env), Start: first.Add(time.Duration(1-len(h.hours)) * time.Hour), End: now, Bucket: spend.ByHour, GroupBy: []string{"key", "model"}}
+	u := spend.UsageQuery{Tenant: req.workspace.In(req.env), Start: first.Add(time.Duration(1-len(h.hours)) * time.Hour), End: now, Bucket: spend.ByHour, GroupBy: []string{"key", "model"}, Latencies: true}
 	list, since, err := spend.RecentUsage(req.Context(), req.ledger(), u, maxHourlyUsage)
 	if err != nil {
 		return nil, err
@@ -281,12 +281,9 @@ func (req *request) readStats(d *homeData) error {
 	if sum.Requests > 0 {
 		d.Stats[2].More = rate(sum.Errors, sum.Requests)
 	}
-	latency, err := req.latencyStat()
-	if err != nil {
-		return err
-	}
-	d.Stats = append(d.Stats, latency)
+	d.Stats = append(d.Stats, req.latencyStat(h))
 	d.Models = req.topModels(h)
+	var err error
 	if d.Keys, err = req.topKeys(h); err != nil {
 		return err
 	}
@@ -317,44 +314,24 @@ func (req *request) moneyStat(d *homeData, sum spend.Usage) homeStat {
 	return s
 }
 
-// latencyStat returns the latency of successful model requests in a sample of the log.
-func (req *request) latencyStat() (homeStat, error) {
+// latencyStat returns the latency of successful model requests.
+func (req *request) latencyStat(h *hourlyUsage) homeStat {
 	s := homeStat{Title: "Latency", Value: none, Link: req.logLink("last", "24h")}
-	steps, err := latencySample(req.Context(), req.s.DB, req.workspace.In(req.env), req.now())
-	if err != nil {
-		return s, err
+	today := h.last(h.shown()).Latencies
+	p95 := today.Quantile(0.95)
+	if p95 == 0 {
+		return s
 	}
-	today, before := slices.Concat(steps[latencySteps:]...), slices.Concat(steps[:latencySteps]...)
-	if len(today) == 0 {
-		return s, nil
-	}
-	p95 := quantile(today, 0.95)
-	s.Value, s.More = showDuration(quantile(today, 0.5)), "p50"
-	s.Note = showDuration(p95) + " p95"
-	if len(today) > 1 {
-		s.Note += ", in a sample of " + showCount(len(today)) + " requests"
-	}
+	s.Value, s.More, s.Note = showDuration(today.Quantile(0.5)), "p50", showDuration(p95)+" p95"
 	s.Link = req.logLink("latency", ">"+strconv.FormatInt(p95.Milliseconds(), 10)+"ms", "last", "24h")
-	if len(before) > 0 {
-		s.Change = changeOf(float64(p95), float64(quantile(before, 0.95))).judged()
+	if h.complete == len(h.hours) {
+		s.Change = changeOf(float64(p95), float64(h.sum(24, 48).Latencies.Quantile(0.95))).judged()
 		if s.Change != nil {
 			s.Change.Text += " p95"
 		}
 	}
-	values := make([]float64, latencySteps)
-	for i := range values {
-		if step := steps[latencySteps+i]; len(step) > 0 {
-			values[i] = float64(quantile(step, 0.5))
-		}
-	}
-	s.Spark = sparkline(values)
-	return s, nil
-}
-
-// quantile returns the duration that a share of the durations doesn't exceed.
-func quantile(list []time.Duration, share float64) time.Duration {
-	sorted := slices.Sorted(slices.Values(list))
-	return sorted[max(0, int(math.Ceil(share*float64(len(sorted))))-1)]
+	s.Spark = h.spark(func(u spend.Usage) float64 { return float64(u.Latencies.Quantile(0.5)) })
+	return s
 }
 
 // top returns the groups with the most requests.

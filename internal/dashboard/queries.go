@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -79,37 +78,6 @@ func frequentErrors(ctx context.Context, q db.Querier, t accounts.Tenant, since 
 		out.Back = &back
 	}
 	return out, db.Wrap(err, "count errors")
-}
-
-const (
-	// latencySteps is how many parts a day is sampled in.
-	latencySteps = 12
-	// latencyRows is how many requests of a part are sampled, the newest.
-	latencyRows = 100
-)
-
-// latencySample returns the latencies of successful model requests of the two days before a time, by
-// parts of a day, the oldest first. It reads a sample of the log.
-func latencySample(ctx context.Context, q db.Querier, t accounts.Tenant, now time.Time) ([][]time.Duration, error) {
-	const n = 2 * latencySteps
-	parts, args := make([]string, n), []any{t.WorkspaceID, t.Environment}
-	for i := range n + 1 {
-		args = append(args, ids.Floor(ids.Request, now.Add(time.Duration(i-n)*day/latencySteps)))
-		if i < n {
-			parts[i] = fmt.Sprintf(`SELECT part, latency_us FROM (SELECT %d AS part, latency_us, model, status FROM requests
-				WHERE workspace_id = $1 AND environment = $2 AND id >= $%d AND id < $%d ORDER BY id DESC LIMIT %d) AS newest
-				WHERE model IS NOT NULL AND status < 400 AND latency_us IS NOT NULL`, i, i+3, i+4, latencyRows)
-		}
-	}
-	rows, err := q.Query(ctx, strings.Join(parts, " UNION ALL "), args...)
-	out := make([][]time.Duration, n)
-	err = db.Each(rows, err, func(r db.Row) error {
-		var part, us int64
-		err := r.Scan(&part, &us)
-		out[part] = append(out[part], time.Duration(us)*time.Microsecond)
-		return err
-	})
-	return out, db.Wrap(err, "sample latency")
 }
 
 type failingEndpoint struct {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"turnpike/internal/audit"
+	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
@@ -21,6 +22,9 @@ type requestRow struct {
 	*audit.Entry
 	KeyName string
 }
+
+// Cost returns the charged credits, or the simulated ones.
+func (r requestRow) Cost() credits.Micro { return r.Credits + r.SimulatedCredits }
 
 func (req *request) requestRows(list []*audit.Entry) ([]requestRow, error) {
 	names, err := req.keyNames(web.Map(list, func(e *audit.Entry) string { return e.KeyID }))

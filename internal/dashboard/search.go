@@ -346,17 +346,9 @@ type timeline struct {
 	Noun   string // what is counted
 	Rows   int64
 	Failed int64
-	Bars   []timelineBar
 	Start  time.Time
 	End    time.Time
-	Since  time.Time // older rows aren't counted; zero if all are
-	Gap    float64   // width of the part that isn't counted
-}
-
-// timelineBar is a step. The failed part is drawn at the bottom.
-type timelineBar struct {
-	X, W, Y, H, FailedY, FailedH float64
-	Tip, URL                     string
+	Chart  *chart
 }
 
 // timelineSteps are the widths of bars. Those from a minute up can be read from rollups.
@@ -366,8 +358,6 @@ var timelineSteps = []time.Duration{10 * time.Second, 30 * time.Second, time.Min
 const (
 	maxTimelineBars = 64
 	defaultTimeline = 24 * time.Hour
-	// The size of the drawing, which is stretched to the page.
-	timelineWidth, timelineHeight = 1000, 100
 )
 
 // span returns the range of the histogram: that of the search, or the last day.
@@ -410,36 +400,23 @@ func (box *searchBox) rangeTitle() string {
 
 // draw draws the histogram. A list without rows has none.
 func (box *searchBox) draw(t db.Timeline, counts *db.TimelineCounts, noun string) {
-	c := &timeline{Title: box.rangeTitle(), Noun: noun, Start: t.Start, End: t.End(), Since: counts.Since}
-	most := int64(1)
-	for _, s := range counts.Steps {
-		c.Rows, c.Failed, most = c.Rows+s.Rows, c.Failed+s.Failed, max(most, s.Rows)
+	c := &timeline{Title: box.rangeTitle(), Noun: noun, Start: t.Start, End: t.End()}
+	failed, others := chartSeries{Name: "failed"}, chartSeries{}
+	spec := chartSpec{Title: strings.ToUpper(noun[:1]) + noun[1:] + " over time", Unit: " " + noun, Small: true, Show: func(v float64) string { return showCount(int64(v)) }}
+	for i, s := range counts.Steps {
+		c.Rows, c.Failed = c.Rows+s.Rows, c.Failed+s.Failed
+		from := t.Start.Add(time.Duration(i) * t.Step)
+		spec.Slots = append(spec.Slots, barTime(from, t.Step))
+		spec.Links = append(spec.Links, box.url(box.Query.With(logsearch.Term{Field: "last"}, logsearch.Of("from", stepTime(from)), logsearch.Of("until", stepTime(from.Add(t.Step))))))
+		failed.Values, others.Values = append(failed.Values, float64(s.Failed)), append(others.Values, float64(s.Rows-s.Failed))
 	}
 	if c.Rows == 0 {
 		return
 	}
-	slot := timelineWidth / float64(len(counts.Steps))
-	for i, s := range counts.Steps {
-		from := t.Start.Add(time.Duration(i) * t.Step)
-		if s.Rows == 0 {
-			continue
-		}
-		// A single row must be visible.
-		height := max(4, timelineHeight*float64(s.Rows)/float64(most))
-		failed := height * float64(s.Failed) / float64(s.Rows)
-		if s.Failed > 0 {
-			failed = max(3, failed)
-		}
-		b := timelineBar{X: round(slot * float64(i)), W: round(slot * 0.84), Y: round(timelineHeight - height), H: round(height - failed), FailedY: round(timelineHeight - failed), FailedH: round(failed)}
-		b.Tip = barTime(from, t.Step) + ": " + showCount(s.Rows) + " " + noun
-		if s.Failed > 0 {
-			b.Tip += ", " + showCount(s.Failed) + " failed"
-		}
-		b.URL = box.url(box.Query.With(logsearch.Term{Field: "last"}, logsearch.Of("from", stepTime(from)), logsearch.Of("until", stepTime(from.Add(t.Step)))))
-		c.Bars = append(c.Bars, b)
-	}
+	spec.Series = []chartSeries{failed, others}
+	c.Chart = newChart(spec)
 	if counts.Since.After(t.Start) {
-		c.Gap = round(timelineWidth * float64(counts.Since.Sub(t.Start)) / float64(t.End().Sub(t.Start)))
+		c.Chart.Gap = round(100 * float64(counts.Since.Sub(t.Start)) / float64(t.End().Sub(t.Start)))
 	}
 	box.Chart = c
 }

@@ -73,6 +73,9 @@ func (req *request) readUsage(a usageFilter) (*usageSum, error) {
 	if a.Group == "" || a.Group == "key" { // the order of the rollup
 		bound = maxUsageRows
 	}
+	if a.Latencies { // which are as many columns again
+		bound /= 2
+	}
 	list, since, err := spend.RecentUsage(req.Context(), req.ledger(), a.UsageQuery, bound)
 	if err != nil {
 		return nil, err
@@ -256,7 +259,7 @@ func (d *usageData) draw(req *request, sum *usageSum) {
 	metric := d.Ask.Metric
 	parts := sum.parts(d.Ask.Group != "")
 	d.BarSize = barSize(d.Ask.Bucket, len(sum.steps), len(parts))
-	spec := chartSpec{Title: metric.Title + " by " + string(d.Ask.Bucket), Ratio: metric.kind == percents, Show: metric.axis, Exact: metric.exact, Budget: d.Budget}
+	spec := chartSpec{Title: metric.Title + " by " + string(d.Ask.Bucket), Ratio: !metric.kind.additive(), Sparse: metric.kind == durations, Show: metric.axis, Exact: metric.exact, Budget: d.Budget}
 	for i := 0; i < len(sum.steps); i += d.BarSize {
 		start, end := sum.steps[i], d.Ask.End
 		if i+d.BarSize < len(sum.steps) {

@@ -37,10 +37,10 @@ func exportUsage(req *request) (*view, error) {
 	}
 	var out bytes.Buffer
 	w := csv.NewWriter(&out)
-	_ = w.Write(usageHeader(a.GroupBy)) // into memory: cannot fail
+	_ = w.Write(usageHeader(a)) // into memory: cannot fail
 	for some := range slices.Chunk(list, usagePart) {
 		for _, u := range some {
-			_ = w.Write(audit.SafeCells(usageCells(a.GroupBy, u, names)))
+			_ = w.Write(audit.SafeCells(usageCells(a, u, names)))
 		}
 		w.Flush()
 		req.sendCSV("usage.csv", out.Bytes())
@@ -51,21 +51,25 @@ func exportUsage(req *request) (*view, error) {
 	return nil, nil
 }
 
-func usageHeader(groups []string) []string {
+func usageHeader(a usageFilter) []string {
 	header := []string{"start"}
-	for _, group := range groups {
+	for _, group := range a.GroupBy {
 		if group == "key" {
 			header = append(header, "key_id", "key_name")
 		} else {
 			header = append(header, group)
 		}
 	}
-	return append(header, "requests", "errors", "input_tokens", "output_tokens", "cached_tokens", "credits", "simulated_credits")
+	header = append(header, "requests", "errors", "input_tokens", "output_tokens", "cached_tokens", "credits", "simulated_credits")
+	if a.Latencies {
+		header = append(header, "latency_p50_ms", "latency_p95_ms")
+	}
+	return header
 }
 
-func usageCells(groups []string, u spend.Usage, names map[string]string) []string {
+func usageCells(a usageFilter, u spend.Usage, names map[string]string) []string {
 	row := []string{u.Start.Format(time.RFC3339)}
-	for _, group := range groups {
+	for _, group := range a.GroupBy {
 		if group == "key" {
 			row = append(row, u.KeyID, cmp.Or(names[u.KeyID], u.KeyID))
 		} else {
@@ -75,7 +79,13 @@ func usageCells(groups []string, u spend.Usage, names map[string]string) []strin
 	for _, n := range []int64{u.Requests, u.Errors, u.InputTokens, u.OutputTokens, u.CachedTokens} {
 		row = append(row, strconv.FormatInt(n, 10))
 	}
-	return append(row, u.Credits.String(), u.SimulatedCredits.String())
+	row = append(row, u.Credits.String(), u.SimulatedCredits.String())
+	if a.Latencies {
+		for _, share := range []float64{0.5, 0.95} {
+			row = append(row, strconv.FormatInt(u.Latencies.Quantile(share).Milliseconds(), 10))
+		}
+	}
+	return row
 }
 
 // withFilterError shows an error above the filters of a list. There may be none.

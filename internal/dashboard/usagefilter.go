@@ -23,10 +23,14 @@ type usageMetric struct {
 type metricKind int
 
 const (
-	counted  metricKind = iota // whole numbers
-	amounts                    // credits
-	percents                   // of something else, so not additive
+	counted   metricKind = iota // whole numbers
+	amounts                     // credits
+	percents                    // of something else
+	durations                   // in milliseconds
 )
+
+// additive reports whether the values of groups and times can be added up.
+func (k metricKind) additive() bool { return k == counted || k == amounts }
 
 // usageMetrics returns the metrics of an environment. Test requests are free, but have
 // simulated costs.
@@ -38,12 +42,19 @@ func usageMetrics(env accounts.Environment) []usageMetric {
 		{"input_tokens", "Input tokens", counted, func(u spend.Usage) float64 { return float64(u.InputTokens) }},
 		{"output_tokens", "Output tokens", counted, func(u spend.Usage) float64 { return float64(u.OutputTokens) }},
 		{"cached_tokens", "Cached tokens", counted, func(u spend.Usage) float64 { return float64(u.CachedTokens) }},
+		{"latency_p50", "Latency p50", durations, latencyQuantile(0.5)},
+		{"latency_p95", "Latency p95", durations, latencyQuantile(0.95)},
 		{"cached_share", "Cached share of input", percents, func(u spend.Usage) float64 { return share(u.CachedTokens, u.InputTokens) }},
 	}
 	if env == accounts.Live {
 		return append(list, usageMetric{"credits", "Credits", amounts, func(u spend.Usage) float64 { return u.Credits.Float() }})
 	}
 	return append(list, usageMetric{"simulated_credits", "Simulated credits", amounts, func(u spend.Usage) float64 { return u.SimulatedCredits.Float() }})
+}
+
+// latencyQuantile returns the latency that a share of the successful requests doesn't exceed.
+func latencyQuantile(share float64) func(spend.Usage) float64 {
+	return func(u spend.Usage) float64 { return float64(u.Latencies.Quantile(share)) / float64(time.Millisecond) }
 }
 
 // share returns a part in percent.
@@ -56,8 +67,13 @@ func share(part, whole int64) float64 {
 
 // axis formats a value of the metric for an axis.
 func (m usageMetric) axis(v float64) string {
-	if m.kind == percents {
+	switch {
+	case m.kind == percents:
 		return shortNumber(v) + "%"
+	case m.kind == durations && v < 1000:
+		return shortNumber(v) + " ms"
+	case m.kind == durations:
+		return shortNumber(v/1000) + " s"
 	}
 	return shortNumber(v)
 }
@@ -67,6 +83,8 @@ func (m usageMetric) exact(v float64) string {
 	switch m.kind {
 	case percents:
 		return strconv.FormatFloat(v, 'f', 1, 64) + "%"
+	case durations:
+		return showDuration(time.Duration(v * float64(time.Millisecond)))
 	case amounts:
 		return web.GroupThousands(strconv.FormatFloat(v, 'f', 2, 64))
 	}
@@ -135,7 +153,8 @@ func (req *request) usageFilter() (a usageFilter, err error) {
 	} else if b != "" {
 		return a, fault.Invalid("bucket", "Choose minute, hour, day or month.")
 	}
-	a.Sum = req.query("sum") != "" && a.Metric.kind != percents
+	a.Sum = req.query("sum") != "" && a.Metric.kind.additive()
+	a.Latencies = a.Metric.kind == durations
 	for name, dimension := range map[string]string{"group": a.Group, "then": a.Then} {
 		if dimension != "" && !slices.Contains(spend.Dimensions, dimension) {
 			return a, fault.Invalid(name, "Choose one of %s.", strings.Join(spend.Dimensions, ", "))

@@ -31,11 +31,13 @@ type Usage struct {
 	CachedTokens     int64 // the part of InputTokens that providers read from their caches
 	Credits          credits.Micro
 	SimulatedCredits credits.Micro
+	Latencies        Latencies // of successful requests, if the query asks for them
 }
 
 // usageConflict returns the clause that adds to an existing row.
 func usageConflict(table string) string {
-	return usageConflictOn(table, "key_id, project, model, provider")
+	latencies := latencyColumns("%[1]s = CASE WHEN excluded.%[1]s IS NULL THEN " + table + ".%[1]s ELSE COALESCE(" + table + ".%[1]s, 0) + excluded.%[1]s END")
+	return usageConflictOn(table, "key_id, project, model, provider") + ", " + strings.Join(latencies, ", ")
 }
 
 // usageConflictOn is usageConflict for a table with other dimensions.
@@ -58,7 +60,7 @@ type rollup struct {
 }
 
 func newRollup(table string, step time.Duration) rollup {
-	return rollup{table, step, db.NewBulk(table, usageConflict(table), usageColumns...)}
+	return rollup{table, step, db.NewBulk(table, usageConflict(table), slices.Concat(usageColumns, latencyColumns("%s bigint"))...)}
 }
 
 var (
@@ -100,6 +102,8 @@ type usageSums struct {
 	Cached    int64 `json:",omitempty"`
 	Credits   int64 `json:",omitempty"`
 	Simulated int64 `json:",omitempty"`
+
+	Latencies Latencies `json:",omitzero"` // only of models
 }
 
 // sumsOf returns the usage of one entry.
@@ -107,6 +111,8 @@ func sumsOf(e *audit.Entry) usageSums {
 	s := usageSums{Requests: 1, Credits: sum(0, int64(e.Credits)), Simulated: sum(0, int64(e.SimulatedCredits))}
 	if e.Status >= 400 {
 		s.Errors = 1
+	} else if e.Latency > 0 {
+		s.Latencies = latenciesOf(e.Latency)
 	}
 	count := func(to *int64, n *int64) {
 		if n != nil {
@@ -123,10 +129,13 @@ func (s *usageSums) add(o usageSums) {
 	s.Requests, s.Errors = sum(s.Requests, o.Requests), sum(s.Errors, o.Errors)
 	s.Input, s.Output, s.Cached = sum(s.Input, o.Input), sum(s.Output, o.Output), sum(s.Cached, o.Cached)
 	s.Credits, s.Simulated = sum(s.Credits, o.Credits), sum(s.Simulated, o.Simulated)
+	s.Latencies.add(o.Latencies, 1)
 }
 
 func (s usageSums) negative() usageSums {
-	return usageSums{-s.Requests, -s.Errors, -s.Input, -s.Output, -s.Cached, -s.Credits, -s.Simulated}
+	n := usageSums{Requests: -s.Requests, Errors: -s.Errors, Input: -s.Input, Output: -s.Output, Cached: -s.Cached, Credits: -s.Credits, Simulated: -s.Simulated}
+	n.Latencies.add(s.Latencies, -1)
+	return n
 }
 
 func (s *usageSums) columns() []any {
@@ -184,6 +193,7 @@ func (t usageTotals) add(e *audit.Entry, sums usageSums) {
 	t.models.at(usageKey{Tenant: e.Tenant, Key: e.KeyID, Project: e.Project, Model: e.Model, Provider: e.Provider,
 		Start: e.CreatedAt.Truncate(minutes.step).Unix()}).add(sums)
 	if e.EndUser != "" {
+		sums.Latencies = Latencies{}
 		t.users.at(userKey{e.Tenant, e.CreatedAt.Truncate(userStep).Unix(), e.EndUser}).add(sums)
 	}
 }
@@ -211,7 +221,7 @@ func (r rollup) write(ctx context.Context, tx *db.Tx, byMinute usageMap[usageKey
 	var rows [][]any
 	for _, k := range slices.SortedFunc(maps.Keys(sums), usageKey.compare) {
 		if s := sums[k]; *s != (usageSums{}) {
-			rows = append(rows, append([]any{k.WorkspaceID, string(k.Environment), k.Start, k.Key, k.Project, k.Model, k.Provider}, s.columns()...))
+			rows = append(rows, append([]any{k.WorkspaceID, string(k.Environment), k.Start, k.Key, k.Project, k.Model, k.Provider}, slices.Concat(s.columns(), s.Latencies.columns())...))
 		}
 	}
 	err := r.add.Send(ctx, tx, rows, nil)
@@ -263,6 +273,7 @@ type UsageQuery struct {
 	KeyID      string   // only this key; empty for all
 	Project    string   // only this project; empty for all
 	Most       int      // more rows fail with ErrTooMuchUsage; 0 for no limit
+	Latencies  bool     // reads Usage.Latencies
 
 	from time.Time // excludes earlier usage, however wide a bucket is
 }
@@ -313,15 +324,24 @@ func ReadUsage(ctx context.Context, q db.Querier, u UsageQuery) ([]Usage, error)
 	// Sum months and sort here, because the two databases compute dates and
 	// compare strings differently.
 	where, args := u.where(table)
-	rows, err := q.Query(ctx, `SELECT start, `+strings.Join(columns, ", ")+`, `+usageSum+`
+	sums := usageSum
+	if u.Latencies {
+		sums += latencySum
+	}
+	rows, err := q.Query(ctx, `SELECT start, `+strings.Join(columns, ", ")+`, `+sums+`
 		FROM `+table.table+` WHERE `+where+` GROUP BY `+strings.Join(groups, ", ")+u.limit(), args...)
 	at := map[usageKey]int{}
 	var out []Usage
 	err = db.Each(rows, err, func(r db.Row) error {
 		var start int64
 		var x Usage
-		if err := r.Scan(&start, &x.KeyID, &x.Project, &x.Model, &x.Provider, &x.Requests, &x.Errors, &x.InputTokens, &x.OutputTokens, &x.CachedTokens,
-			(*int64)(&x.Credits), (*int64)(&x.SimulatedCredits)); err != nil {
+		to := append([]any{&start, &x.KeyID, &x.Project, &x.Model, &x.Provider}, x.sums()...)
+		for i := range x.Latencies {
+			if u.Latencies {
+				to = append(to, &x.Latencies[i])
+			}
+		}
+		if err := r.Scan(to...); err != nil {
 			return err
 		}
 		x.Start = u.Bucket.floor(time.Unix(start, 0))
@@ -460,4 +480,5 @@ func (x *Usage) Add(more Usage) {
 	x.CachedTokens += more.CachedTokens
 	x.Credits += more.Credits
 	x.SimulatedCredits += more.SimulatedCredits
+	x.Latencies.add(more.Latencies, 1)
 }

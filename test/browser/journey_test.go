@@ -248,6 +248,9 @@ func TestFreshStartLeadsToAVerifiedDelivery(t *testing.T) {
 	default:
 		t.Error("the receiver verified no delivery")
 	}
+	j.click("Home")
+	j.until("the step of webhooks is done", func() bool { return eval[bool](j.tab, `document.querySelector("#start-webhook .step.done") !== null`) })
+	j.step("ticked")
 }
 
 func TestChecklistTicksTheFirstRequestWithoutReload(t *testing.T) {

@@ -52,7 +52,7 @@ func TestSearchBoxCompletesAndRowsOpen(t *testing.T) {
 		t.Errorf("the row leads to %s, want %s", b.path(), row)
 	}
 	b.open(list)
-	b.navigates(chromedp.Click(`.log-chart a .hit`))
+	b.navigates(chromedp.Click(`.log-chart a.slot rect`))
 	b.until("the range of the bar is searched", func() bool { return eval[bool](b, `document.querySelector("#search").value.startsWith("from:")`) })
 	b.sees("POST /v1/chat/completions")
 }

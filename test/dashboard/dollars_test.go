@@ -38,6 +38,7 @@ func TestDollarsAreShownBesideCredits(t *testing.T) {
 				"":               `100</span> <span class="usd">$1.00</span>`,
 				"billing":        `100</span> <span class="usd">$1.00</span>`,
 				"usage":          `100.0000 <span class="usd">$1.0000</span>`,
+				"requests":       `100 <span class="usd">$1.0000</span>`,
 				"requests/" + id: `100 <span class="usd">$1.00</span>`,
 				"keys":           `100 of 123,456</span> <span class="usd">$1.00 of $1,234.56</span>`,
 				"keys/" + keyID:  `100 of 123,456</span> <span class="usd">$1.00 of $1,234.56</span>`,
@@ -50,6 +51,14 @@ func TestDollarsAreShownBesideCredits(t *testing.T) {
 				} else {
 					a.shows(t, text)
 				}
+			}
+			upstream.Queue(upstreams.OpenAIReply{Usage: &upstreams.OpenAIUsage{Input: 100, Output: 100}})
+			s.Do(t, harness.Request{Method: "POST", Path: "/v1/agents/runs", Key: key, Body: map[string]any{"model": "small", "input": "hi", "max_steps": 1}}).Want(t, 200, "")
+			s.Eventually(t, func() bool { return strings.Contains(b.get(t, b.in(accounts.Live, "runs")).body, "completed</span>") })
+			if runs := b.get(t, b.in(accounts.Live, "runs")); rate == "" {
+				runs.hides(t, `class="usd"`)
+			} else {
+				runs.shows(t, `100 <span class="usd">$1.0000</span>`)
 			}
 		})
 	}

@@ -183,7 +183,8 @@ func (w *Workspace) demoUsage(t testing.TB) {
 	dice := rand.New(rand.NewPCG(7, 42)) //nolint:gosec // the same pictures every time
 	now := w.Clock.Now()
 	hours := db.NewBulk("usage_hours", "", "workspace_id text", "environment text", "start bigint", "key_id text", "project text", "model text", "provider text",
-		"requests bigint", "errors bigint", "input_tokens bigint", "output_tokens bigint", "credits bigint", "simulated_credits bigint")
+		"requests bigint", "errors bigint", "input_tokens bigint", "output_tokens bigint", "credits bigint", "simulated_credits bigint",
+		"latency_5 bigint", "latency_7 bigint", "latency_9 bigint")
 	var rows [][]any
 	spent := map[spend.Account]int64{}
 	for at := now.Add(-30 * 24 * time.Hour).Truncate(time.Hour); at.Before(now); at = at.Add(time.Hour) {
@@ -194,7 +195,7 @@ func (w *Workspace) demoUsage(t testing.TB) {
 		for _, k := range demoKeys {
 			n := int64(k.perDay / 24 * busy * (0.7 + 0.6*dice.Float64()))
 			cost := n * int64(k.cost)
-			rows = append(rows, []any{w.Workspace.ID, "live", at.Unix(), k.id, k.project, k.model, "openai", n, (n + 20) / 60, n * 620, n * 180, cost, int64(0)})
+			rows = append(rows, []any{w.Workspace.ID, "live", at.Unix(), k.id, k.project, k.model, "openai", n, (n + 20) / 60, n * 620, n * 180, cost, int64(0), n / 2, n / 3, n / 8})
 			if spend.PeriodOf(at) == spend.PeriodOf(now) {
 				for _, a := range []spend.Account{{Level: spend.Workspace, ID: w.Workspace.ID}, {Level: spend.Key, ID: k.id}, {Level: spend.Project, ID: spend.ProjectID(w.Workspace.ID, k.project)}} {
 					spent[a] += cost
@@ -206,8 +207,8 @@ func (w *Workspace) demoUsage(t testing.TB) {
 		if _, err := hours.Write(t.Context(), tx, rows); err != nil {
 			return err
 		}
-		_, err := tx.Exec(t.Context(), `INSERT INTO usage_days (workspace_id, environment, start, key_id, project, model, provider, requests, errors, input_tokens, output_tokens, credits, simulated_credits)
-			SELECT workspace_id, environment, start - start % 86400, key_id, project, model, provider, sum(requests), sum(errors), sum(input_tokens), sum(output_tokens), sum(credits), sum(simulated_credits)
+		_, err := tx.Exec(t.Context(), `INSERT INTO usage_days (workspace_id, environment, start, key_id, project, model, provider, requests, errors, input_tokens, output_tokens, credits, simulated_credits, latency_5, latency_7, latency_9)
+			SELECT workspace_id, environment, start - start % 86400, key_id, project, model, provider, sum(requests), sum(errors), sum(input_tokens), sum(output_tokens), sum(credits), sum(simulated_credits), sum(latency_5), sum(latency_7), sum(latency_9)
 			FROM usage_hours WHERE workspace_id = $1 AND key_id IN ($2, $3, $4) GROUP BY workspace_id, environment, start - start % 86400, key_id, project, model, provider`,
 			w.Workspace.ID, demoKeys[0].id, demoKeys[1].id, demoKeys[2].id)
 		if err != nil {
