@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -121,6 +122,26 @@ func TestBulkInsertWritesEveryTypeAndCountsChanges(t *testing.T) {
 			t.Errorf("read %d %v %d, %v", a, b, c, err)
 		}
 	})
+}
+
+// TestBulkUpdatesUseTheIndexOfATableThatWasSmall guards the plans of prepared statements: they outlive the
+// statistics, and scanning the table for each row is quadratic.
+func TestBulkUpdatesUseTheIndexOfATableThatWasSmall(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, dbtest.Address(t, "postgres"))
+	scratch(t, d)
+	write(t, d, "INSERT INTO scratch SELECT 'row ' || i, i FROM generate_series(1, 5) AS i")
+	write(t, d, "ANALYZE scratch")
+	lines, err := db.List(t.Context(), d, db.Value[string], `EXPLAIN (ANALYZE, SUMMARY OFF) SELECT s.n FROM scratch s
+		JOIN unnest(ARRAY['row 1', 'row 2'], ARRAY[1, 2]) AS v(id, n) ON s.id = v.id`)
+	plan := strings.Join(lines, "\n")
+	if err != nil || !strings.Contains(plan, "Index Scan") || strings.Contains(plan, "Seq Scan") || strings.Contains(plan, "JIT") {
+		t.Errorf("the plan is\n%s (%v)", plan, err)
+	}
+	lines, err = db.List(t.Context(), d, db.Value[string], "EXPLAIN (ANALYZE) SELECT count(*) FROM scratch WHERE n > 1")
+	if err != nil || strings.Contains(strings.Join(lines, "\n"), "JIT") {
+		t.Errorf("the plan is compiled: %v (%v)", lines, err)
+	}
 }
 
 func TestConcurrentWritersLoseNothing(t *testing.T) {

@@ -42,9 +42,11 @@ const (
 // defaults are settings that the address can override. They are set after
 // connecting, because PgBouncer rejects them as startup parameters. The planner is tuned
 // for few rows by index in tables that change faster than their statistics. With
-// PostgreSQL's defaults, updating a few rows by ID joins the whole table.
+// PostgreSQL's defaults, updating a few rows by ID joins the whole table: a prepared
+// statement keeps the plan that it got when the table had five rows. Compiling a plan
+// takes longer than running it.
 var defaults = map[string]string{
-	"enable_hashjoin": "off", "enable_mergejoin": "off", "random_page_cost": "1.1",
+	"enable_hashjoin": "off", "enable_mergejoin": "off", "enable_seqscan": "off", "jit": "off", "random_page_cost": "1.1",
 	"idle_in_transaction_session_timeout": strconv.FormatInt(idleTransaction.Milliseconds(), 10),
 }
 
