@@ -23,7 +23,12 @@ type Patterns []string
 
 // Match reports whether a pattern selects the name of a model or, with its prefix, of a route.
 func (p Patterns) Match(name string) bool {
-	return p == nil || slices.ContainsFunc(p, func(pattern string) bool { return covers(pattern, name) })
+	for _, pattern := range p {
+		if covers(pattern, name) {
+			return true
+		}
+	}
+	return p == nil
 }
 
 // Allow reports whether the patterns select an offer. An alias is selected by its exact name. A pattern

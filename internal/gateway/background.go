@@ -35,7 +35,7 @@ func (g *Gateway) ReserveResponse(ctx context.Context, c Call, in *responses.Req
 	if err := r.priceSearch(targets); err != nil {
 		return nil, err
 	}
-	if err := g.identifyUser(ctx, &c); err != nil {
+	if err := g.identifyUser(ctx, &c, nil); err != nil {
 		return nil, err
 	}
 	first := targets[0]

@@ -56,7 +56,8 @@ type callLimit struct {
 }
 
 // limitsOf returns all limits of a call, for any model. The project may be nil.
-func limitsOf(p *access.Principal, project *accounts.Project) (list []callLimit) {
+func limitsOf(p *access.Principal, project *accounts.Project) []callLimit {
+	list := make([]callLimit, 0, len(p.Limits))
 	add := func(level spend.Level, owner string, limits []accounts.Limit) {
 		for i := range limits {
 			list = append(list, callLimit{&limits[i], level, owner, i})
@@ -88,7 +89,12 @@ func (l callLimit) account() spend.Account { return spend.LimitAccount(l.level, 
 
 // appliesTo reports whether the limit applies to one of the targets. A limit for all models always does.
 func (l callLimit) appliesTo(targets []target) bool {
-	return l.Models == nil || slices.ContainsFunc(targets, func(t target) bool { return l.Match(t.offer) })
+	for i := range targets {
+		if l.Match(targets[i].offer) {
+			return true
+		}
+	}
+	return l.Models == nil
 }
 
 // without returns the targets to which the limit doesn't apply.

@@ -162,7 +162,7 @@ func withDefaultTier(body []byte) []byte { return jsonbody.ReplaceMember(body, t
 // run makes a model call: rate limits, reservation, log, provider, settlement. Settling the
 // log entry ends the reservation; the end of the response frees the slot in flight.
 func (g *snapshot) run(ctx context.Context, c Call, r *request, targets []target, send sendFunc) (*Response, error) {
-	if err := g.identifyUser(ctx, &c); err != nil {
+	if err := g.identifyUser(ctx, &c, r.user); err != nil {
 		return nil, err
 	}
 	if r.choices > 0 {
@@ -354,7 +354,7 @@ func (g *snapshot) ratesOf(c Call, own *int64) limits.Limits {
 // CheckRateLimit counts a request that creates a job or a run against the key's limits. It
 // takes no slot in flight. Limits for some models don't count it.
 func (g *Gateway) CheckRateLimit(ctx context.Context, c Call) error {
-	if err := g.identifyUser(ctx, &c); err != nil {
+	if err := g.identifyUser(ctx, &c, nil); err != nil {
 		return err
 	}
 	admitted, err := g.current.Load().checkRateLimit(ctx, c, &request{}, nil)

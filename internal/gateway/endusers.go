@@ -9,12 +9,13 @@ import (
 	"turnpike/internal/endusers"
 	"turnpike/internal/fault"
 	"turnpike/internal/limits"
+	"turnpike/internal/openai"
 	"turnpike/internal/spend"
 )
 
 // identifyUser finds the end user of a call: its token's, or the one that its body names if the workspace
-// reads it. A blocked user is refused.
-func (g *Gateway) identifyUser(ctx context.Context, c *Call) error {
+// reads it. names is nil if the body was not read yet. A blocked user is refused.
+func (g *Gateway) identifyUser(ctx context.Context, c *Call, names *openai.UserNames) error {
 	if g.EndUsers == nil || c.Batch != nil && c.Prepaid != nil { // the latter was checked when it was prepared
 		return nil
 	}
@@ -24,7 +25,12 @@ func (g *Gateway) identifyUser(ctx context.Context, c *Call) error {
 	if p.EndUserID != "" {
 		u, err = g.EndUsers.OfToken(ctx, p.Tenant, p.EndUserID)
 	} else {
-		u, err = g.EndUsers.OfRequest(ctx, p.Tenant, func() (string, error) { return userIn(c.Body) })
+		u, err = g.EndUsers.OfRequest(ctx, p.Tenant, func() (string, error) {
+			if names == nil {
+				names = namesIn(c.Body)
+			}
+			return userOf(names)
+		})
 	}
 	if err != nil || u == nil {
 		return err
@@ -37,15 +43,20 @@ func (g *Gateway) identifyUser(ctx context.Context, c *Call) error {
 	return nil
 }
 
-// userIn returns the user that a body names, or an empty string.
-func userIn(body []byte) (string, error) {
+// namesIn returns the end user that a body names.
+func namesIn(body []byte) *openai.UserNames {
 	var in struct {
 		User             string `json:"user"`
 		SafetyIdentifier string `json:"safety_identifier"`
 	}
 	if len(body) == 0 || json.Unmarshal(body, &in) != nil { // the provider rejects other types
-		return "", nil
+		return &openai.UserNames{}
 	}
+	return &openai.UserNames{User: in.User, SafetyIdentifier: in.SafetyIdentifier}
+}
+
+// userOf returns the name of the end user, or an empty string.
+func userOf(in *openai.UserNames) (string, error) {
 	param, name := "user", in.User
 	if in.SafetyIdentifier != "" {
 		param, name = "safety_identifier", in.SafetyIdentifier

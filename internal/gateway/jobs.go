@@ -81,7 +81,7 @@ func (g *Gateway) Quote(ctx context.Context, o Owner, models []string, kind cata
 // budget that applies. Which of the models will run is unknown, so those of all apply. Test jobs are free and
 // have no reservation.
 func (g *Gateway) Reserve(ctx context.Context, c Call, q Quote, now time.Time) (*spend.Reservation, error) {
-	if err := g.identifyUser(ctx, &c); err != nil {
+	if err := g.identifyUser(ctx, &c, nil); err != nil {
 		return nil, err
 	}
 	if err := g.countJob(ctx, c, q.targets); err != nil || c.Principal.Environment == accounts.Test {

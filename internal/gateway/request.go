@@ -28,6 +28,7 @@ type request struct {
 	choices      int64
 	maxOutput    int64 // output tokens per choice that the client allows; 0 if unset
 	needs        needs
+	user         *openai.UserNames               // that the body has; nil if they were not read yet
 	priorityTier bool                            // it asks for a tier with another price
 	ignored      []string                        // fields without effect, whatever the provider
 	maxInput     int64                           // upper bound of the input tokens
@@ -68,7 +69,7 @@ func readChat(body []byte) (*request, error) {
 	r := &request{
 		operation: "chat", body: body, choices: in.Choices, stream: in.Stream, includeUsage: in.IncludeUsage,
 		maxOutput: min(in.MaxOutput, maxTokenCount), priorityTier: in.PriorityService,
-		needs: needs{tools: in.HasTools, schema: in.HasSchema}, webSearch: in.WebSearch,
+		needs: needs{tools: in.HasTools, schema: in.HasSchema}, webSearch: in.WebSearch, user: &in.User,
 	}
 	if r.models, err = modelList(&in.Model, in.Models); err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 // ReserveToolCall reserves the price of a tool call under every budget that applies. The call's log entry
 // holds the reservation, and settling the entry charges its credits. Test calls are free.
 func (g *Gateway) ReserveToolCall(ctx context.Context, c Call, price credits.Micro) error {
-	if err := g.identifyUser(ctx, &c); err != nil {
+	if err := g.identifyUser(ctx, &c, nil); err != nil {
 		return err
 	}
 	if c.Principal.Environment == accounts.Test {

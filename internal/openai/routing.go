@@ -23,7 +23,11 @@ type Routing struct {
 	HasSchema       bool
 	PriorityService bool // a service tier that costs more
 	WebSearch       bool // the provider searches the web
+	User            UserNames
 }
+
+// UserNames are the names that a request gives its end user. Either may be empty.
+type UserNames struct{ User, SafetyIdentifier string }
 
 type routingFields struct {
 	Model         string   `json:"model"`
@@ -42,6 +46,8 @@ type routingFields struct {
 	} `json:"response_format"`
 	ServiceTier      jsontext.Value `json:"service_tier"`
 	WebSearchOptions jsontext.Value `json:"web_search_options"`
+	User             jsontext.Value `json:"user"`
+	SafetyIdentifier jsontext.Value `json:"safety_identifier"`
 }
 
 const maxChoices = 128
@@ -56,6 +62,7 @@ func ReadRouting(body []byte) (*Routing, error) {
 	r := &Routing{
 		Model: in.Model, Models: in.Models, Stream: in.Stream, IncludeUsage: in.StreamOptions.IncludeUsage,
 		Choices: 1, HasSchema: in.ResponseFormat.Type == "json_schema", WebSearch: isSet(in.WebSearchOptions),
+		User: UserNames{text(in.User), text(in.SafetyIdentifier)},
 	}
 	if in.N != nil {
 		if *in.N < 1 || *in.N > maxChoices {
@@ -79,7 +86,15 @@ func ReadRouting(body []byte) (*Routing, error) {
 			return nil, fault.Invalid(array.name, "%s must be an array.", array.name)
 		}
 	}
-	tier, _ := jsontext.AppendUnquote(nil, in.ServiceTier) // anything but a string is left to the provider
-	r.PriorityService = strings.EqualFold(string(tier), "priority")
+	r.PriorityService = strings.EqualFold(text(in.ServiceTier), "priority")
 	return r, nil
+}
+
+// text returns a string. Anything else is left to the provider.
+func text(v jsontext.Value) string {
+	if v.Kind() != jsontext.KindString {
+		return ""
+	}
+	s, _ := jsontext.AppendUnquote(nil, v)
+	return string(s)
 }

@@ -67,9 +67,8 @@ func ReadCompletion(body []byte) (*CompletionRequest, *Routing, error) {
 	if *in.MaxTokens < 1 {
 		return nil, nil, fault.Invalid("max_tokens", "max_tokens must be at least 1.")
 	}
-	tier, _ := jsontext.AppendUnquote(nil, in.ServiceTier) // anything but a string is left to the provider
 	return in, &Routing{Model: in.Model, Models: in.Models, Stream: in.Stream, IncludeUsage: in.StreamOptions != nil && in.StreamOptions.IncludeUsage,
-		Choices: choices * prompts, MaxOutput: *in.MaxTokens, PriorityService: strings.EqualFold(string(tier), "priority")}, nil
+		Choices: choices * prompts, MaxOutput: *in.MaxTokens, PriorityService: strings.EqualFold(text(in.ServiceTier), "priority")}, nil
 }
 
 func (in *CompletionRequest) countPrompts() (int64, error) {

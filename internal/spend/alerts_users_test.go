@@ -31,7 +31,7 @@ func TestBudgetsOfLimitsAndUsersAlertOncePerWindow(t *testing.T) {
 		limit := LimitAccount(Project, ProjectID(o.workspace.ID, o.project.ID), o.project.Limits[0].ID)
 		spend := func(amount credits.Micro, u *endusers.User) audit.Settlement {
 			s := o.spent(amount)
-			s.Entry.Accounts = encodeAccounts([]accountPeriod{{limit, PeriodIn(accounts.WindowDay, o.now)}, {Account{EndUser, u.ID}, lifetime}})
+			s.Entry.Accounts = encodeAccounts([]hold{{key: accountPeriod{limit, PeriodIn(accounts.WindowDay, o.now)}}, {key: accountPeriod{Account{EndUser, u.ID}, lifetime}}})
 			return s
 		}
 		o.settleEntries(spend(40*credits.Credit, users[0]), spend(20*credits.Credit, users[1]))

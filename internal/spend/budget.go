@@ -201,32 +201,40 @@ func compare(a, b accountPeriod) int {
 
 // encodeAccounts returns the accounts as the log stores them: a JSON array of
 // [level, ID, period].
-func encodeAccounts(keys []accountPeriod) json.RawMessage {
-	out := []byte{'['}
-	for i, k := range keys {
+func encodeAccounts(holds []hold) json.RawMessage {
+	out := append(make([]byte, 0, 80*len(holds)+2), '[')
+	for i, h := range holds {
 		if i > 0 {
 			out = append(out, ',')
 		}
-		out = append(out, '[')
-		for j, text := range [...]string{string(k.Level), k.ID, string(k.Period)} {
-			if j > 0 {
-				out = append(out, ',')
-			}
-			out, _ = jsontext.AppendQuote(out, text) // fails only on invalid UTF-8
+		if h.lease != nil {
+			out = append(out, h.lease.stored...)
+		} else {
+			out = h.key.appendTo(out)
 		}
-		out = append(out, ']')
 	}
 	return append(out, ']')
 }
 
-func decodeAccounts(stored json.RawMessage) ([]accountPeriod, error) {
+func (k accountPeriod) appendTo(out []byte) []byte {
+	out = append(out, '[')
+	for i, text := range [...]string{string(k.Level), k.ID, string(k.Period)} {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out, _ = jsontext.AppendQuote(out, text) // fails only on invalid UTF-8
+	}
+	return append(out, ']')
+}
+
+func decodeAccounts(stored json.RawMessage) ([]hold, error) {
 	var rows [][3]string
 	if err := json.Unmarshal(stored, &rows); err != nil {
 		return nil, fmt.Errorf("charged accounts: %w", err)
 	}
-	keys := make([]accountPeriod, len(rows))
+	holds := make([]hold, len(rows))
 	for i, r := range rows {
-		keys[i] = accountPeriod{Account{Level(r[0]), r[1]}, Period(r[2])}
+		holds[i].key = accountPeriod{Account{Level(r[0]), r[1]}, Period(r[2])}
 	}
-	return keys, nil
+	return holds, nil
 }

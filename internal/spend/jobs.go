@@ -30,7 +30,9 @@ func (r *Reservation) TransferToJob(tx *db.Tx, jobID string) {
 		return
 	}
 	for _, h := range r.holds {
-		transfers.Add(tx, transfer{h, r.cache, jobOwner(jobID), r.Amount})
+		if h.lease != nil {
+			transfers.Add(tx, transfer{h, r.cache, jobOwner(jobID), r.Amount})
+		}
 	}
 }
 
@@ -165,11 +167,11 @@ func chargeJobs(ctx context.Context, tx *db.Tx, p *postings, jobs []*JobCharge) 
 		if c.Environment != accounts.Live {
 			continue // test jobs have no lease
 		}
-		keys, err := chargedAccounts(c.Accounts, c.WorkspaceID, c.Project, c.KeyID, c.CreatedAt)
+		holds, err := chargedAccounts(c.Accounts, c.WorkspaceID, c.Project, c.KeyID, c.CreatedAt)
 		if err != nil {
 			return err
 		}
-		p.charge(charge{keys: keys, amount: c.charged()})
+		p.charge(charge{holds: holds, amount: c.charged()})
 		p.ended = append(p.ended, jobOwner(c.JobID))
 	}
 	query := db.InQuery{SQL: "SELECT level, account_id, period, granted FROM spend_leases WHERE node_id IN"}
@@ -178,7 +180,8 @@ func chargeJobs(ctx context.Context, tx *db.Tx, p *postings, jobs []*JobCharge) 
 		var granted credits.Micro
 		err := db.Scan(r, &key.Level, &key.ID, &key.Period, &granted)
 		if err == nil {
-			add(p.balances, key, balance{Leased: -granted})
+			to := p.at(key)
+			to.Leased = sum(to.Leased, -granted)
 		}
 		return err
 	})

@@ -65,7 +65,7 @@ func (t *totals) count(b audit.Settlement, c charge) {
 }
 
 func (t *totals) isEmpty() bool {
-	return len(t.balances) == 0 && len(t.ended) == 0 && t.usage.isEmpty() && len(t.refused) == 0
+	return len(t.accounts) == 0 && len(t.ended) == 0 && t.usage.isEmpty() && len(t.refused) == 0
 }
 
 // write adds the totals to the ledger and to usage, and publishes the alerts of
@@ -97,10 +97,10 @@ type journalCharge struct {
 }
 
 // row returns the stored form. All leases are the node's.
-func (t *totals) row(node string) journalRow {
+func (t *totals) row() journalRow {
 	var row journalRow
-	for key, b := range t.balances {
-		row.Charges = append(row.Charges, journalCharge{key.Level, key.ID, key.Period, b.Settled, t.lowered[leaseKey{key, node}]})
+	for key, p := range t.accounts {
+		row.Charges = append(row.Charges, journalCharge{key.Level, key.ID, key.Period, p.Settled, -p.Leased})
 	}
 	for key := range t.refused {
 		row.Refused = append(row.Refused, journalCharge{Level: key.Level, ID: key.ID, Period: key.Period})
@@ -118,10 +118,10 @@ func (t *totals) row(node string) journalRow {
 // empty for it.
 func (t *totals) add(row journalRow, owner string) {
 	for _, c := range row.Charges {
-		key := accountPeriod{Account{c.Level, c.ID}, c.Period}
-		add(t.balances, key, balance{Settled: c.Amount})
+		to := t.at(accountPeriod{Account{c.Level, c.ID}, c.Period})
+		to.Settled = sum(to.Settled, c.Amount)
 		if c.Leased != 0 && owner != "" {
-			t.lower(leaseKey{key, owner}, c.Leased)
+			to.lower(owner, c.Leased)
 		}
 	}
 	for _, r := range row.Refused {
@@ -142,7 +142,7 @@ func (j *journal) write(ctx context.Context, tx *db.Tx, t *totals) error {
 	if t.isEmpty() {
 		return nil
 	}
-	body, err := json.Marshal(t.row(j.node))
+	body, err := json.Marshal(t.row())
 	if err != nil {
 		return fmt.Errorf("journal charges: %w", err)
 	}

@@ -135,7 +135,8 @@ func (s leaseState) next(e leaseEvent) leaseState {
 // lease is this node's share of a budget in a period. The ledger never holds
 // less for it, but may hold more if the result of a commit was lost.
 type lease struct {
-	store sync.Mutex // held while the ledger changes the lease, so that only one of many concurrent requests acquires
+	store  sync.Mutex // held while the ledger changes the lease, so that only one of many concurrent requests acquires
+	stored []byte     // its account as the log stores it
 
 	// The cache's lock protects the rest.
 	state      leaseState
@@ -181,6 +182,19 @@ func (c *LeaseCache) record(le *lease, e leaseEvent) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	le.state = le.state.next(e)
+}
+
+// newLease adds an empty lease to the cache. The caller holds the cache's lock.
+func (c *LeaseCache) newLease(r reserveRequest) *lease {
+	le := &lease{limit: r.limit, stored: r.key.appendTo(nil)}
+	c.leases[r.key] = le
+	return le
+}
+
+// needsRefill reports whether to acquire the next chunk in the background. The caller
+// holds the cache's lock.
+func (c *LeaseCache) needsRefill(le *lease) bool {
+	return c.background != nil && le.state == leaseHeld && le.free() < le.chunk/refillAt
 }
 
 // free returns the credits that can be reserved. The caller holds the cache's
@@ -257,9 +271,11 @@ func (c *LeaseCache) acquireMissing(ctx context.Context, list []reserveRequest) 
 	var missing []reserveRequest
 	c.mu.Lock()
 	for _, r := range list {
+		if r.unlimited {
+			continue
+		}
 		if r.lease = c.leases[r.key]; r.lease == nil {
-			r.lease = &lease{limit: r.limit}
-			c.leases[r.key] = r.lease
+			r.lease = c.newLease(r)
 		}
 		if r.lease.state == leaseEmpty && r.lease.limit == r.limit && r.lease.free() <= 0 && r.limit >= r.amount && r.amount > 0 {
 			missing = append(missing, r)

@@ -145,19 +145,25 @@ func (m modelSource) post(context.Context) (bool, error) {
 
 // settle posts a charge. The caller holds the lock.
 func (m *model) settle(c charge) error {
-	for _, key := range c.keys {
-		b := m.balances[key]
-		m.balances[key] = balance{b.Settled + c.amount, b.Leased}
-	}
-	for _, l := range c.leases {
-		if granted := m.leases[l.owner][l.accountPeriod]; granted < c.amount {
-			return fmt.Errorf("%s has leased %d of %v, less than the charge of %d", l.owner, granted, l.accountPeriod, c.amount)
+	for _, h := range c.holds {
+		b := m.balances[h.key]
+		if b.Settled += c.amount; h.lease != nil && c.owner != "" {
+			if granted := m.leases[c.owner][h.key]; granted < c.amount {
+				return fmt.Errorf("%s has leased %d of %v, less than the charge of %d", c.owner, granted, h.key, c.amount)
+			}
+			m.leases[c.owner][h.key] -= c.amount
+			b.Leased -= c.amount
 		}
-		m.leases[l.owner][l.accountPeriod] -= c.amount
-		b := m.balances[l.accountPeriod]
-		m.balances[l.accountPeriod] = balance{b.Settled, b.Leased - c.amount}
+		m.balances[h.key] = b
 	}
 	return nil
+}
+
+func keysOf(holds []hold) (keys []accountPeriod) {
+	for _, h := range holds {
+		keys = append(keys, h.key)
+	}
+	return keys
 }
 
 // closeLeases ends an evicted node's leases, after its open requests were
@@ -166,7 +172,7 @@ func (m *model) closeLeases(node string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range m.journals[node] {
-		_ = m.settle(charge{keys: c.keys, amount: c.amount})
+		_ = m.settle(charge{holds: c.holds, amount: c.amount})
 	}
 	delete(m.journals, node)
 	for key, granted := range m.leases[node] {
@@ -263,7 +269,7 @@ func TestNoBudgetIsEverOverspent(t *testing.T) {
 			} else if err := m.settle(c); err != nil {
 				rt.Fatal(err)
 			}
-			for _, key := range c.keys {
+			for _, key := range keysOf(c.holds) {
 				spent[key] += c.amount
 			}
 		}
@@ -274,7 +280,7 @@ func TestNoBudgetIsEverOverspent(t *testing.T) {
 			}
 			m.evicted[c.id] = true
 			for _, r := range c.open {
-				settle(charge{keys: r.keys, amount: r.Amount}, "")
+				settle(charge{holds: r.holds, amount: r.Amount}, "")
 			}
 			m.closeLeases(c.id)
 		}
@@ -318,7 +324,7 @@ func TestNoBudgetIsEverOverspent(t *testing.T) {
 			room := limitOf(i) - spent[key]
 			for _, c := range nodes {
 				for _, r := range c.open {
-					if slices.Contains(r.keys, key) {
+					if slices.Contains(keysOf(r.holds), key) {
 						room -= r.Amount
 					}
 				}
@@ -354,7 +360,7 @@ func TestNoBudgetIsEverOverspent(t *testing.T) {
 			later := map[accountPeriod]credits.Micro{}
 			for _, list := range m.journals {
 				for _, c := range list {
-					for _, key := range c.keys {
+					for _, key := range keysOf(c.holds) {
 						later[key] += c.amount
 					}
 				}
@@ -396,7 +402,7 @@ func TestNoBudgetIsEverOverspent(t *testing.T) {
 					r.Release() // the intent can't be written
 				case err == nil:
 					c.open = append(c.open, r)
-					within(limitOf, r.keys) // regardless of the limits at the start
+					within(limitOf, keysOf(r.holds)) // regardless of the limits at the start
 				case errors.As(err, &refusal):
 					if room := roomOf(refusal.Account); calm && quiet && amount <= room {
 						rt.Fatalf("%d of the %s were refused, and %d are left", amount, refusal.Level, room)

@@ -1,7 +1,6 @@
 package spend
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,26 +72,16 @@ func addLeased(ctx context.Context, tx *db.Tx, key accountPeriod, leased credits
 	return err
 }
 
-// charge is the cost of a request. Every account is charged. Accounts with a
-// hold are charged from their lease.
+// charge is the cost of a request. Every account is charged: from the owner's
+// lease if the account has one.
 type charge struct {
-	keys       []accountPeriod
-	amount     credits.Micro
-	leases     []leaseKey
-	isReserved bool // the leases cover it under every budget
-}
-
-type leaseKey struct {
-	accountPeriod
-	owner string
+	holds  []hold
+	amount credits.Micro
+	owner  string // of leases that cover the charge under every budget; empty if none do
 }
 
 func (r *Reservation) charge(amount credits.Micro) charge {
-	c := charge{keys: r.keys, amount: min(amount, r.Amount), isReserved: true}
-	for _, h := range r.holds {
-		c.leases = append(c.leases, leaseKey{h.key, r.cache.owner})
-	}
-	return c
+	return charge{holds: r.holds, amount: min(amount, r.Amount), owner: r.cache.owner}
 }
 
 var (
@@ -109,43 +98,65 @@ var (
 // balances before leases, each in order. A second pass could deadlock: it would
 // hold the workspace's balance while it waits for a key's.
 type postings struct {
-	balances map[accountPeriod]balance
-	lowered  map[leaseKey]credits.Micro
+	accounts map[accountPeriod]*posting
 	ended    []string // owners whose leases end; the other postings include their balances
 }
 
-func newPostings() *postings {
-	return &postings{balances: map[accountPeriod]balance{}, lowered: map[leaseKey]credits.Micro{}}
+// posting is the change of one account.
+type posting struct {
+	balance
+	lowered []loweredLease // of different owners
+}
+
+// loweredLease is what is deducted from a lease.
+type loweredLease struct {
+	owner  string
+	amount credits.Micro
+}
+
+func newPostings() *postings { return &postings{accounts: map[accountPeriod]*posting{}} }
+
+// at returns the posting of an account, to add to it.
+func (p *postings) at(key accountPeriod) *posting {
+	to := p.accounts[key]
+	if to == nil {
+		to = &posting{}
+		p.accounts[key] = to
+	}
+	return to
 }
 
 func (p *postings) charge(c charge) {
 	if c.amount == 0 {
 		return
 	}
-	for _, key := range c.keys {
-		add(p.balances, key, balance{Settled: c.amount})
-	}
-	for _, l := range c.leases {
-		p.lower(l, c.amount)
+	for _, h := range c.holds {
+		to := p.at(h.key)
+		to.Settled = sum(to.Settled, c.amount)
+		if h.lease != nil && c.owner != "" {
+			to.lower(c.owner, c.amount)
+		}
 	}
 }
 
-// lower deducts a charge from a lease.
-func (p *postings) lower(l leaseKey, amount credits.Micro) {
-	p.lowered[l] = sum(p.lowered[l], amount)
-	add(p.balances, l.accountPeriod, balance{Leased: -amount})
+// lower deducts an amount from a lease.
+func (p *posting) lower(owner string, amount credits.Micro) {
+	p.Leased = sum(p.Leased, -amount)
+	i := slices.IndexFunc(p.lowered, func(l loweredLease) bool { return l.owner == owner })
+	if i < 0 {
+		p.lowered = append(p.lowered, loweredLease{owner, amount})
+		return
+	}
+	p.lowered[i].amount = sum(p.lowered[i].amount, amount)
 }
 
 // charged returns the accounts with a charge, in order.
 func (p *postings) charged() []accountPeriod {
-	var list []accountPeriod
-	for key, b := range p.balances {
-		if b.Settled > 0 {
-			list = append(list, key)
-		}
-	}
-	slices.SortFunc(list, compare)
-	return list
+	return slices.DeleteFunc(p.inOrder(), func(key accountPeriod) bool { return p.accounts[key].Settled <= 0 })
+}
+
+func (p *postings) inOrder() []accountPeriod {
+	return slices.SortedFunc(maps.Keys(p.accounts), compare)
 }
 
 func (p *postings) write(ctx context.Context, tx *db.Tx) error {
@@ -156,11 +167,6 @@ func (p *postings) write(ctx context.Context, tx *db.Tx) error {
 		return err
 	}
 	return endLeases(ctx, tx, p.ended)
-}
-
-func add(to map[accountPeriod]balance, key accountPeriod, b balance) {
-	was := to[key]
-	to[key] = balance{Settled: sum(was.Settled, b.Settled), Leased: sum(was.Leased, b.Leased)}
 }
 
 // sum saturates at the largest amount that the database and a budget can hold.
@@ -175,9 +181,9 @@ func saturatingSum(table, column string) string {
 }
 
 func (p *postings) writeBalances(ctx context.Context, tx *db.Tx) error {
-	rows := make([][]any, 0, len(p.balances))
-	for _, key := range slices.SortedFunc(maps.Keys(p.balances), compare) {
-		b := p.balances[key]
+	rows := make([][]any, 0, len(p.accounts))
+	for _, key := range p.inOrder() {
+		b := p.accounts[key]
 		rows = append(rows, []any{string(key.Level), key.ID, string(key.Period), int64(b.Settled), int64(b.Leased)})
 	}
 	err := addBalances.Send(ctx, tx, rows, nil)
@@ -186,16 +192,17 @@ func (p *postings) writeBalances(ctx context.Context, tx *db.Tx) error {
 
 // writeLeases deducts charges from the leases.
 func (p *postings) writeLeases(ctx context.Context, tx *db.Tx) error {
-	order := slices.SortedFunc(maps.Keys(p.lowered), func(a, b leaseKey) int {
-		return cmp.Or(compare(a.accountPeriod, b.accountPeriod), strings.Compare(a.owner, b.owner))
-	})
-	rows := make([][]any, len(order))
-	for i, l := range order {
-		rows[i] = []any{l.owner, string(l.Level), l.ID, string(l.Period), int64(p.lowered[l])}
+	var rows [][]any
+	for _, key := range p.inOrder() {
+		lowered := p.accounts[key].lowered
+		slices.SortFunc(lowered, func(a, b loweredLease) int { return strings.Compare(a.owner, b.owner) })
+		for _, l := range lowered {
+			rows = append(rows, []any{l.owner, string(key.Level), key.ID, string(key.Period), int64(l.amount)})
+		}
 	}
 	err := lowerLeases.Send(ctx, tx, rows, func(n int64) error {
-		if n != int64(len(order)) { // a lease is never smaller than its reservations
-			return fmt.Errorf("%d of %d leases cover what is charged to them", n, len(order))
+		if n != int64(len(rows)) { // a lease is never smaller than its reservations
+			return fmt.Errorf("%d of %d leases cover what is charged to them", n, len(rows))
 		}
 		return nil
 	})

@@ -127,9 +127,9 @@ func TestBalancesOfPastWindowsArePurged(t *testing.T) {
 		write(func(tx *db.Tx) error {
 			p := newPostings()
 			for _, key := range append(slices.Clone(kept), purged...) {
-				p.balances[key] = balance{Settled: credits.Credit}
+				p.at(key).Settled = credits.Credit
 			}
-			p.balances[accountPeriod{Account{Key, "key_leased"}, "2026-01"}] = balance{Leased: 1} // by a job
+			*p.at(accountPeriod{Account{Key, "key_leased"}, "2026-01"}) = posting{balance: balance{Leased: 1}} // by a job
 			return p.writeBalances(t.Context(), tx)
 		})
 		for _, want := range []int64{4, 3, 0} {

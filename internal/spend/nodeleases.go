@@ -124,7 +124,7 @@ func (n nodeLeases) acquireNow(ctx context.Context, list []acquisition) (granted
 			}
 			got := min(max(a.need, min(a.want, room/chunkShare)), room)
 			granted[i].got = got
-			posted.balances[a.key] = balance{Leased: got}
+			posted.at(a.key).Leased = got
 			leases = append(leases, []any{n.node.ID, string(a.key.Level), a.key.ID, string(a.key.Period), int64(got)})
 		}
 		if len(leases) == 0 {
@@ -187,10 +187,10 @@ func (n nodeLeases) shrinkAll(ctx context.Context, list []shrinkage) error {
 				continue
 			case s.keep == 0:
 				ended = append(ended, s.key)
+				posted.at(s.key).Leased = -granted
 			default:
-				posted.lowered[leaseKey{s.key, n.node.ID}] = granted - s.keep
+				posted.at(s.key).lower(n.node.ID, granted-s.keep)
 			}
-			posted.balances[s.key] = balance{Leased: s.keep - granted}
 		}
 		if err := posted.write(ctx, tx); err != nil {
 			return err

@@ -60,31 +60,34 @@ type Reservation struct {
 	Amount credits.Micro
 
 	cache *LeaseCache
-	keys  []accountPeriod // every charged account, with or without a limit
-	holds []hold
+	holds []hold // in order
 	once  sync.Once
 }
 
-// hold is the part of a reservation in one lease.
+// hold is the part of a reservation under one account.
 type hold struct {
 	key        accountPeriod
-	lease      *lease
-	generation int // the lease's generation at the time
+	lease      *lease // nil if the account has no limit, and is charged only
+	generation int    // the lease's generation at the time
 }
 
 // Reserve holds the amount against every budget, or returns a *Refusal and holds
 // nothing.
 func (c *LeaseCache) Reserve(ctx context.Context, budgets []Cap, amount credits.Micro, now time.Time) (*Reservation, error) {
-	r := &Reservation{Amount: amount, cache: c, keys: make([]accountPeriod, 0, len(budgets)), holds: make([]hold, 0, len(budgets))}
-	requests := make([]reserveRequest, 0, len(budgets))
-	for _, b := range inOrder(budgets, now) {
-		r.keys = append(r.keys, b.key)
-		if b.limit != nil {
-			requests = append(requests, reserveRequest{key: b.key, limit: *b.limit, amount: amount, arrived: time.Now()})
-		}
+	requests := inOrder(budgets, amount, now)
+	r := &Reservation{Amount: amount, cache: c, holds: make([]hold, len(requests))}
+	for i := range requests {
+		r.holds[i].key = requests[i].key
+	}
+	if c.reserveHeld(requests, r.holds) {
+		return r, nil
 	}
 	c.acquireMissing(ctx, requests)
-	for _, request := range requests {
+	for i, request := range requests {
+		if request.unlimited {
+			continue
+		}
+		request.arrived = time.Now()
 		h, err := c.reserve(ctx, request)
 		if err != nil {
 			if _, refused := errors.AsType[*Refusal](err); refused {
@@ -93,25 +96,52 @@ func (c *LeaseCache) Reserve(ctx context.Context, budgets []Cap, amount credits.
 			r.end(0)
 			return nil, err
 		}
-		r.holds = append(r.holds, h)
+		r.holds[i] = h
 	}
 	return r, nil
 }
 
-// datedCap is the budget of an account in one period.
-type datedCap struct {
-	key   accountPeriod
-	limit *credits.Micro
+// reserveHeld reserves if this node's leases have enough under every limit, and holds
+// nothing otherwise.
+func (c *LeaseCache) reserveHeld(requests []reserveRequest, holds []hold) bool {
+	if !c.leaseValid() {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, r := range requests {
+		if r.unlimited {
+			continue
+		}
+		if r.lease = c.leases[r.key]; r.lease != nil {
+			h, ok := r.reserveLocal()
+			if ok {
+				holds[i] = h
+			}
+			if ok && !c.needsRefill(r.lease) {
+				continue
+			}
+		}
+		for j := range holds[:i+1] {
+			holds[j].end(r.amount, 0)
+			holds[j].lease = nil
+		}
+		return false
+	}
+	return true
 }
 
-// inOrder returns the budgets of the periods that contain the time, in the
-// order in which they are leased.
-func inOrder(budgets []Cap, now time.Time) []datedCap {
-	list := make([]datedCap, len(budgets))
+// inOrder returns what to reserve in the periods that contain the time, in the
+// order in which it is leased.
+func inOrder(budgets []Cap, amount credits.Micro, now time.Time) []reserveRequest {
+	list := make([]reserveRequest, len(budgets))
 	for i, b := range budgets {
-		list[i] = datedCap{accountPeriod{b.Account, PeriodIn(b.Window, now)}, b.Limit}
+		list[i] = reserveRequest{key: accountPeriod{b.Account, PeriodIn(b.Window, now)}, amount: amount, unlimited: b.Limit == nil}
+		if b.Limit != nil {
+			list[i].limit = *b.Limit
+		}
 	}
-	slices.SortFunc(list, func(a, b datedCap) int { return compare(a.key, b.key) })
+	slices.SortFunc(list, func(a, b reserveRequest) int { return compare(a.key, b.key) })
 	return list
 }
 
@@ -120,6 +150,7 @@ type reserveRequest struct {
 	key           accountPeriod
 	lease         *lease
 	limit, amount credits.Micro
+	unlimited     bool // without a lease
 	arrived       time.Time
 }
 
@@ -132,11 +163,10 @@ func (c *LeaseCache) reserve(ctx context.Context, r reserveRequest) (hold, error
 	for {
 		c.mu.Lock()
 		if r.lease = c.leases[r.key]; r.lease == nil {
-			r.lease = &lease{}
-			c.leases[r.key] = r.lease
+			r.lease = c.newLease(r)
 		}
 		h, ok := r.reserveLocal()
-		refill := ok && c.background != nil && r.lease.state == leaseHeld && r.lease.free() < r.lease.chunk/refillAt
+		refill := ok && c.needsRefill(r.lease)
 		if refill {
 			r.lease.state = r.lease.state.next(refillBegins)
 		}
@@ -276,8 +306,11 @@ func (r *Reservation) end(charge credits.Micro) {
 	}
 }
 
-// end deducts a charge from the lease and releases the rest. The caller holds the cache's lock.
+// end deducts a charge from the lease, if any, and releases the rest. The caller holds the cache's lock.
 func (h hold) end(amount, charge credits.Micro) {
+	if h.lease == nil {
+		return
+	}
 	h.lease.reserved -= amount
 	h.lease.granted -= charge
 	if h.generation != h.lease.generation {
@@ -296,11 +329,10 @@ func (r *Reservation) Drop(list []Account) {
 		}
 		return isDropped(h.key.Account)
 	})
-	r.keys = slices.DeleteFunc(r.keys, func(k accountPeriod) bool { return isDropped(k.Account) })
 }
 
 // Accounts lists the accounts that the request will be charged to, for the log.
-func (r *Reservation) Accounts() json.RawMessage { return encodeAccounts(r.keys) }
+func (r *Reservation) Accounts() json.RawMessage { return encodeAccounts(r.holds) }
 
 // Release ends a reservation that costs nothing.
 func (r *Reservation) Release() { r.once.Do(func() { r.end(0) }) }

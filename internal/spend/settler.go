@@ -45,14 +45,14 @@ func NewSettler(l *Ledger, p *events.Publisher, now func() time.Time) *Settler {
 // chargedAccounts returns the accounts to charge for an entry or a job: the
 // array stored when its credits were reserved. Releases without that array
 // charged the workspace, the key and the project.
-func chargedAccounts(stored json.RawMessage, workspaceID, project, keyID string, created time.Time) ([]accountPeriod, error) {
+func chargedAccounts(stored json.RawMessage, workspaceID, project, keyID string, created time.Time) ([]hold, error) {
 	if len(stored) > 0 {
 		return decodeAccounts(stored)
 	}
 	period := PeriodOf(created)
-	list := []accountPeriod{{Account{Workspace, workspaceID}, period}, {Account{Key, keyID}, period}}
+	list := []hold{{key: accountPeriod{Account{Workspace, workspaceID}, period}}, {key: accountPeriod{Account{Key, keyID}, period}}}
 	if project != "" {
-		list = append(list, accountPeriod{Account{Project, ProjectID(workspaceID, project)}, period})
+		list = append(list, hold{key: accountPeriod{Account{Project, ProjectID(workspaceID, project)}, period}})
 	}
 	return list, nil
 }
@@ -91,7 +91,7 @@ func (s *Settler) settleAll(ctx context.Context, tx *db.Tx, list []item) error {
 		if err != nil {
 			return err
 		}
-		if c.isReserved || c.amount == 0 {
+		if c.owner != "" || c.amount == 0 {
 			later.count(i.entry, c)
 		} else {
 			direct.count(i.entry, c)
@@ -133,8 +133,8 @@ func chargeOf(b audit.Settlement) (charge, error) {
 	if r, held := e.Hold.(*Reservation); held && b.Previous == nil {
 		return r.charge(e.Credits), nil
 	}
-	keys, err := chargedAccounts(e.Accounts, e.WorkspaceID, e.Project, e.KeyID, e.CreatedAt)
-	c := charge{keys: keys, amount: e.Credits}
+	holds, err := chargedAccounts(e.Accounts, e.WorkspaceID, e.Project, e.KeyID, e.CreatedAt)
+	c := charge{holds: holds, amount: e.Credits}
 	if b.Previous != nil {
 		c.amount -= b.Previous.Credits // the first settlement used the reservation
 	}

@@ -614,11 +614,11 @@ func TestAlertUsesTheStoredLimitNotTheCachedOne(t *testing.T) {
 // zero, and twenty, which wrap above zero again.
 func TestSumNeverOverflows(t *testing.T) {
 	t.Parallel()
-	lines := map[accountPeriod]balance{}
-	most := balance{credits.Max, -credits.Max}
+	p := newPostings()
+	most := charge{holds: []hold{{lease: &lease{}}}, amount: credits.Max, owner: "node_x"}
 	for n := range 40 {
-		add(lines, accountPeriod{}, most)
-		if got := lines[accountPeriod{}]; got != most {
+		p.charge(most)
+		if got := p.at(accountPeriod{}); got.balance != (balance{credits.Max, -credits.Max}) || got.lowered[0].amount != credits.Max {
 			t.Fatalf("%d of them are %+v", n+1, got)
 		}
 	}

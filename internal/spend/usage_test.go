@@ -319,9 +319,9 @@ func TestMonthsAreTheNewestWithSpending(t *testing.T) {
 		o.write(func(ctx context.Context, tx *db.Tx) error {
 			posted := newPostings()
 			for p, amount := range map[Period]credits.Micro{"2025-12": 3, "2026-01": 0, "2026-02": 5, "2026-03": 7} {
-				add(posted.balances, accountPeriod{o.account(), p}, balance{Settled: amount})
+				posted.at(accountPeriod{o.account(), p}).Settled = amount
 			}
-			add(posted.balances, accountPeriod{Account{Workspace, "ws_other"}, "2026-02"}, balance{Settled: 9})
+			posted.at(accountPeriod{Account{Workspace, "ws_other"}, "2026-02"}).Settled = 9
 			return posted.write(ctx, tx)
 		})
 		got, err := Months(t.Context(), d, o.account(), 2)
