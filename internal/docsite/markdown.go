@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"html/template"
 	"io/fs"
 	"path"
 	"regexp"
@@ -13,6 +12,7 @@ import (
 	"strings"
 	"unicode"
 
+	template "github.com/DataDog/datadog-agent/pkg/template/html"
 	"github.com/yuin/goldmark"
 	"github.com/yuin/goldmark/ast"
 	"github.com/yuin/goldmark/extension"

@@ -3,10 +3,11 @@ package docsite
 import (
 	"bytes"
 	"fmt"
-	"html/template"
 	"regexp"
 	"slices"
 	"strings"
+
+	template "github.com/DataDog/datadog-agent/pkg/template/html"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -78,7 +79,7 @@ func newReference(root *yaml.Node) (*section, error) {
 	tabGroup := 0
 	t, err := template.New("reference.html").Funcs(template.FuncMap{
 		"markdown": renderMarkdown, "inline": inline, "slug": slug, "words": words, "errorsPage": func() string { return ErrorsPage },
-		"objectPath": described.path,
+		"objectPath": described.path, "scopes": d.scopes,
 		"tabs": func(samples []sample) template.HTML {
 			var b strings.Builder
 			tabGroup++
