@@ -39,9 +39,8 @@ setup: ## install what the tests need: PostgreSQL's server binaries, espeak-ng, 
 run: build ## build and start the server
 	@exec bin/turnpike serve $(ARGS)
 
-# gRPC, which OpenTelemetry's exporters link, has a trace page. Its templates keep the linker from removing unused methods.
 build: ## build bin/turnpike
-	go build -tags grpcnotrace -pgo=$(PGO) -ldflags '-s -w -X turnpike/internal/cli.version=$(VERSION)' -o bin/turnpike .
+	go build -pgo=$(PGO) -ldflags '-s -w -X turnpike/internal/cli.version=$(VERSION)' -o bin/turnpike .
 
 # The packages that take longest start first.
 test: setup withpostgres ## run the tests on both databases

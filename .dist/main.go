@@ -139,7 +139,7 @@ func (r release) build(t target, to string) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags=grpcnotrace", "-pgo=auto", "-ldflags", "-s -w -buildid= -X turnpike/internal/cli.version="+r.version, "-o", to, ".")
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-pgo=auto", "-ldflags", "-s -w -buildid= -X turnpike/internal/cli.version="+r.version, "-o", to, ".")
 	// Instruction sets that a developer has chosen must not end up in a release.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+t.os, "GOARCH="+t.arch, "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr

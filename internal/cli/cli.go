@@ -16,8 +16,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"text/tabwriter"
+	"text/template"
 
-	template "github.com/DataDog/datadog-agent/pkg/template/text"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
@@ -211,12 +211,7 @@ func (e *env) withConfig(cmd *cobra.Command, run func(cmd *cobra.Command, args [
 			cmd.Flags().Lookup(f.Name).Hidden = true
 		}
 	})
-	usage := cmd.UsageFunc()
-	cmd.SetUsageFunc(func(cmd *cobra.Command) error {
-		err := usage(cmd)
-		fmt.Fprintln(cmd.OutOrStderr(), "\nThis command also accepts the server's other settings. See: turnpike serve --help")
-		return err
-	})
+	cmd.SetUsageTemplate(cmd.UsageTemplate() + "\nThis command also accepts the server's other settings. See: turnpike serve --help\n")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := e.loadValidConfig(cmd); err != nil {
 			return err

@@ -13,10 +13,9 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"text/template"
 	"time"
 	"unicode"
-
-	template "github.com/DataDog/datadog-agent/pkg/template/text"
 )
 
 // Terminal colors. All have the same length, so that a column of colored cells

@@ -3,10 +3,10 @@ package dashboard
 import (
 	"bytes"
 	"encoding/base64"
+	"html/template"
 	"image/png"
 	"strings"
 
-	template "github.com/DataDog/datadog-agent/pkg/template/html"
 	"github.com/boombuler/barcode/qr"
 
 	"turnpike/internal/db"

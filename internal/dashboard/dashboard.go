@@ -7,14 +7,13 @@
 package dashboard
 
 import (
+	"html/template"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"path"
 	"strings"
 	"time"
-
-	template "github.com/DataDog/datadog-agent/pkg/template/html"
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"

@@ -1,11 +1,10 @@
 package dashboard
 
 import (
+	"html/template"
 	"math"
 	"strconv"
 	"strings"
-
-	template "github.com/DataDog/datadog-agent/pkg/template/html"
 
 	"turnpike/internal/credits"
 	"turnpike/internal/web"

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"encoding/json"
 	"fmt"
+	"html/template"
 	"net/netip"
 	"reflect"
 	"strconv"
@@ -11,7 +12,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	template "github.com/DataDog/datadog-agent/pkg/template/html"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/credits"

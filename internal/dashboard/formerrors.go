@@ -1,12 +1,11 @@
 package dashboard
 
 import (
+	"html/template"
 	"maps"
 	"regexp"
 	"slices"
 	"strings"
-
-	template "github.com/DataDog/datadog-agent/pkg/template/html"
 
 	"turnpike/internal/fault"
 )

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"embed"
 	"fmt"
+	"html/template"
 	"net/http"
 	"net/url"
 	"slices"
@@ -13,8 +14,6 @@ import (
 	"sync"
 	"time"
 	"unicode/utf8"
-
-	template "github.com/DataDog/datadog-agent/pkg/template/html"
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
@@ -44,22 +43,14 @@ type pages struct {
 }
 
 var sharedTemplates = sync.OnceValue(func() *template.Template {
-	return parsePages(template.New("").Funcs(functions).Funcs(methodFunctions), "templates/layout.html", "templates/parts/*.html")
+	return template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/layout.html", "templates/parts/*.html"))
 })
-
-func parsePages(t *template.Template, files ...string) *template.Template {
-	t = template.Must(t.ParseFS(templateFiles, files...))
-	for _, parsed := range t.Templates() {
-		allowMethods(parsed.Tree)
-	}
-	return t
-}
 
 func (p *pages) get(name string) *template.Template {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.parsed[name] == nil {
-		p.parsed[name] = parsePages(template.Must(sharedTemplates().Clone()), "templates/"+name+".html")
+		p.parsed[name] = template.Must(template.Must(sharedTemplates().Clone()).ParseFS(templateFiles, "templates/"+name+".html"))
 	}
 	return p.parsed[name]
 }

@@ -4,13 +4,12 @@ import (
 	"bytes"
 	"embed"
 	"fmt"
+	"html/template"
 	"io/fs"
 	"net/http"
 	"path"
 	"regexp"
 	"strings"
-
-	template "github.com/DataDog/datadog-agent/pkg/template/html"
 
 	"turnpike/internal/fault"
 	"turnpike/internal/web"

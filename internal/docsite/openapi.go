@@ -142,8 +142,8 @@ type (
 	}
 )
 
-// scopes returns the schema of scopes.
-func (d *apiDocument) scopes() *apiSchema { return d.Components.Schemas.get("Scope") }
+// Scopes returns the schema of scopes.
+func (d *apiDocument) Scopes() *apiSchema { return d.Components.Schemas.get("Scope") }
 
 // listItem returns the schema of the items of a list, or nil if s is not a list.
 func (d *apiDocument) listItem(s *apiSchema) *apiSchema {

@@ -3,11 +3,10 @@ package docsite
 import (
 	"bytes"
 	"fmt"
+	"html/template"
 	"regexp"
 	"slices"
 	"strings"
-
-	template "github.com/DataDog/datadog-agent/pkg/template/html"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -79,7 +78,7 @@ func newReference(root *yaml.Node) (*section, error) {
 	tabGroup := 0
 	t, err := template.New("reference.html").Funcs(template.FuncMap{
 		"markdown": renderMarkdown, "inline": inline, "slug": slug, "words": words, "errorsPage": func() string { return ErrorsPage },
-		"objectPath": described.path, "scopes": d.scopes,
+		"objectPath": described.path,
 		"tabs": func(samples []sample) template.HTML {
 			var b strings.Builder
 			tabGroup++

@@ -11,9 +11,9 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"text/template"
 	"time"
 
-	template "github.com/DataDog/datadog-agent/pkg/template/text"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"turnpike/internal/accounts"

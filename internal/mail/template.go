@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"text/template"
 	"time"
 	"unicode"
-
-	template "github.com/DataDog/datadog-agent/pkg/template/text"
 )
 
 //go:embed templates/*.txt
@@ -168,12 +167,9 @@ const (
 // parseTemplates parses the templates. Their links begin with the public URL.
 func parseTemplates(publicURL string) *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
-		"publicURL":  func() string { return publicURL },
-		"when":       func(t time.Time) string { return t.UTC().Format("2 January 2006, 15:04 UTC") },
-		"day":        func(t time.Time) string { return t.UTC().Format("2 January 2006") },
-		"isSet":      func(t time.Time) bool { return !t.IsZero() },
-		"weekBefore": func(t time.Time) int64 { return t.AddDate(0, 0, -7).Unix() },
-		"subject":    BudgetAlert.Subject,
+		"publicURL": func() string { return publicURL },
+		"when":      func(t time.Time) string { return t.UTC().Format("2 January 2006, 15:04 UTC") },
+		"day":       func(t time.Time) string { return t.UTC().Format("2 January 2006") },
 	}).ParseFS(templateFiles, "templates/*.txt"))
 }
 
