@@ -1,10 +1,12 @@
 //go:build ignore
 
-// This program writes vocabulary.bin from the tokenizer module's o200k_base:
+// This program writes vocabulary.bin.gz from the tokenizer module's o200k_base:
 // every token in the order of its rank, as one byte of length and its bytes.
 package main
 
 import (
+	"bytes"
+	"compress/gzip"
 	"log"
 	"os"
 
@@ -25,7 +27,11 @@ func main() {
 		out = append(out, byte(len(token)))
 		out = append(out, token...)
 	}
-	if err := os.WriteFile("vocabulary.bin", out, 0o644); err != nil {
+	var packed bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+	_, _ = z.Write(out) // memory accepts all
+	_ = z.Close()
+	if err := os.WriteFile("vocabulary.bin.gz", packed.Bytes(), 0o644); err != nil {
 		log.Fatal(err)
 	}
 }
