@@ -105,7 +105,7 @@ func writeEnqueues(ctx context.Context, tx *db.Tx, queue string, list []enqueue)
 
 func readSeqs(ctx context.Context, tx *db.Tx, queue string, names []string) (map[string]int64, error) {
 	places, args := db.Places([]any{queue}, names)
-	list, err := db.List(ctx, tx, scanLeasedLane, "SELECT id, seq FROM lanes WHERE queue = $1 AND id IN "+places, args...)
+	list, err := db.List(ctx, tx, scanLeasedLane, "SELECT "+leasedColumns+" FROM lanes WHERE queue = $1 AND id IN "+places, args...)
 	seqs := make(map[string]int64, len(names))
 	for _, l := range list {
 		seqs[l.id] = l.seq

@@ -83,6 +83,8 @@ type lane[T Item] struct {
 	claimedAt time.Time
 	started   bool         // an item has started since claimedAt
 	queue     *runQueue[T] // the queue in which the lane waits; may be nil
+	pinned    bool         // to this node
+	givenTo   string       // the node that gets the lane once nothing is in flight; until then it starts no items
 
 	buffer   []T
 	running  int

@@ -117,14 +117,18 @@ type Options struct {
 	// means defaultUnwritten. If outcomes are expensive to write, an item of a new
 	// lane waits behind that many.
 	MaxUnwritten int
+	// MoveBacklogs lets lanes with a backlog move to nodes with less work. A lane that moves starts no items until
+	// those in flight have ended, so they must be short.
+	MoveBacklogs bool
 	Now          func() time.Time
 	// DrainTimeout limits how long a stopping runner waits for running items; zero
 	// means the lease duration.
 	DrainTimeout time.Duration
 
-	// Poll and Linger are for tests; zero means the default.
-	Poll   time.Duration
-	Linger time.Duration
+	// These are for tests; zero means the default.
+	Poll      time.Duration
+	Linger    time.Duration
+	imbalance int
 }
 
 // Backoff pauses after a storage error, so that a worker doesn't spin.

@@ -24,29 +24,61 @@ func (r *Runner[T]) maintainLeases(ctx context.Context) {
 		case <-tick.C:
 			polling = true
 		}
-		if time.Since(renewed) >= renewInterval && r.renewLeases(ctx) {
-			renewed = time.Now()
+		if polling {
+			r.balance()
 		}
+		if time.Since(renewed) >= renewInterval || r.mustRenew() || polling && r.loadChanged() {
+			if r.renewLeases(ctx) {
+				renewed = time.Now()
+			}
+		}
+		r.giveDrained(ctx)
 		if polling { // before the claims, which need room
 			r.releaseIdle(ctx)
 			r.makeRoom(ctx)
 		}
-		r.claimLanes(ctx, polling)
+		if most := r.takeClaims(polling); most > 0 {
+			r.claimLanes(ctx, most, polling)
+		}
 	}
 }
 
-// claimLanes claims due lanes while there is room. With expired, it also claims
-// lanes of dead nodes.
-func (r *Runner[T]) claimLanes(ctx context.Context, expired bool) {
+// mustRenew reports whether another node gave lanes to this one, once.
+func (r *Runner[T]) mustRenew() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.renewNow
+	r.renewNow = false
+	return now
+}
+
+// takeClaims returns how many lanes may be claimed now.
+func (r *Runner[T]) takeClaims(polling bool) int {
+	r.claimsMu.Lock()
+	defer r.claimsMu.Unlock()
+	n := r.toClaim
+	r.toClaim = 0
+	if polling {
+		return math.MaxInt
+	}
+	return n
+}
+
+// claimLanes claims up to most due lanes while there is room. It leaves the rest to other nodes, and
+// claims what they have left after a pause. With expired, it also claims lanes of dead nodes.
+func (r *Runner[T]) claimLanes(ctx context.Context, most int, expired bool) {
 	for ctx.Err() == nil {
 		r.mu.Lock()
-		room := min(r.MaxLanes-len(r.lanes), claimBatch)
+		room := min(r.MaxLanes-len(r.lanes), claimBatch, most)
 		r.mu.Unlock()
 		if room <= 0 {
+			if most == 0 {
+				time.AfterFunc(claimPause, func() { r.wakeUp(math.MaxInt) })
+			}
 			return
 		}
 		claimed, err := r.claimSome(ctx, room, false)
-		if err == nil && claimed == room {
+		if most -= claimed; err == nil && claimed == room {
 			continue
 		}
 		if err == nil && expired {
@@ -83,7 +115,7 @@ func (r *Runner[T]) addLanes(claimed []leasedLane) {
 			continue // this node's lane, whose lease had expired
 		}
 		l := &lane[T]{id: c.id, seq: c.seq, history: r.histories[c.id], claimedAt: time.Now(), known: map[string]sighting{},
-			limit: min(initialLimit, r.PerLane), scanFrom: fromStart, coverage: nextUnknown}
+			limit: min(initialLimit, r.PerLane), scanFrom: fromStart, coverage: nextUnknown, pinned: c.pinned}
 		if l.health == slow {
 			l.limit = 1
 		}
@@ -99,7 +131,10 @@ func (r *Runner[T]) addLanes(claimed []leasedLane) {
 // claim or release was lost. Otherwise they would be renewed and never run.
 func (r *Runner[T]) renewLeases(ctx context.Context) bool {
 	until := time.Now().Add(leaseDuration)
-	leased, err := r.store.renew(ctx, until)
+	r.mu.Lock()
+	busy := r.load()
+	r.mu.Unlock()
+	leased, err := r.store.renew(ctx, until, busy)
 	if err != nil {
 		if ctx.Err() == nil {
 			slog.Warn("failed to renew leases; retrying", "queue", r.Queue, "err", err, "retry_in", r.Poll)
@@ -111,7 +146,7 @@ func (r *Runner[T]) renewLeases(ctx context.Context) bool {
 		ours[l.id] = true
 	}
 	r.mu.Lock()
-	r.leasedUntil = until
+	r.leasedUntil, r.announced = until, busy
 	for id, l := range r.lanes {
 		if !ours[id] {
 			r.drop(l)
@@ -149,7 +184,7 @@ func (r *Runner[T]) releaseIdle(ctx context.Context) {
 	r.mu.Lock()
 	for _, l := range r.lanes {
 		r.pollLane(l)
-		if l.phase != idle || l.scanFrom != noScan || l.idleSince.IsZero() {
+		if l.phase != idle || l.scanFrom != noScan || l.idleSince.IsZero() || l.givenTo != "" {
 			continue
 		}
 		if time.Since(l.idleSince) >= r.Linger || len(r.lanes) >= r.MaxLanes {
@@ -181,7 +216,7 @@ func (r *Runner[T]) finishRelease(list []releasedLane, released []string, err er
 		if err != nil || slices.Contains(released, g.id) {
 			r.drop(l)
 			if l.scanFrom != noScan { // work was enqueued after the release: claim the lane again
-				r.wakeUp()
+				r.wakeUp(math.MaxInt)
 			}
 			continue
 		}

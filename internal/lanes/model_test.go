@@ -129,6 +129,8 @@ type node struct {
 	// processed the response to a renewal, which is when nothing moves.
 	lost, aware map[string]bool
 	signals     []string // pending signals
+	loads       []string // pending signals about the load of nodes
+	given       bool     // a pending signal
 	stop        func()
 }
 
@@ -196,7 +198,7 @@ func (n *node) claim(_ context.Context, most int, expired bool) (list []leasedLa
 		for _, id := range sortedKeys(n.w.rows) {
 			if r := n.w.rows[id]; len(list) < most && r.claimableBy(now, expired) {
 				r.assign(n.name, now.Add(leaseDuration))
-				list = append(list, leasedLane{id, r.seq})
+				list = append(list, leasedLane{id: id, seq: r.seq})
 				n.told[id] = n.told[id] || !n.deaf
 				delete(n.unaware, id)
 				delete(n.lost, id)
@@ -220,13 +222,16 @@ func (n *node) waiting(_ context.Context, most int) (found int, err error) {
 	return found, err
 }
 
-func (n *node) renew(_ context.Context, until time.Time) (list []leasedLane, err error) {
+func (n *node) renew(_ context.Context, until time.Time, busy int) (list []leasedLane, err error) {
 	err = n.write(func(time.Time) {
 		for id, r := range n.w.rows {
 			if r.owner == n.name {
 				r.until = until
-				list = append(list, leasedLane{id, r.seq})
+				list = append(list, leasedLane{id: id, seq: r.seq})
 			}
+		}
+		for _, other := range n.w.nodes {
+			other.loads = append(other.loads, loadPayload(n.name, busy))
 		}
 		if n.deaf {
 			return
@@ -283,6 +288,35 @@ func (n *node) handOver(_ context.Context, names []string) error {
 		}
 		for _, other := range n.w.nodes {
 			other.signals = append(other.signals, names...)
+		}
+	})
+}
+
+// checkNothingInFlight checks a lane that its node gives away. The caller holds the lock.
+func (w *world) checkNothingInFlight(lane string, epoch int) {
+	for _, r := range w.runs {
+		if r.lane == lane && r.epoch == epoch {
+			w.problemf("%s gives %s away while %s runs", r.n.name, lane, r.entry.id)
+		}
+	}
+	for _, o := range w.written {
+		if o.run.lane == lane && o.run.epoch == epoch {
+			w.problemf("%s gives %s away before the outcome of %s is written", o.run.n.name, lane, o.run.entry.id)
+		}
+	}
+}
+
+func (n *node) give(_ context.Context, to string, names []string) error {
+	return n.write(func(now time.Time) {
+		for _, id := range names {
+			if r := n.w.rows[id]; r.owner == n.name {
+				n.w.checkNothingInFlight(id, r.epoch)
+				r.assign(to, now.Add(giveLease))
+			}
+			delete(n.told, id)
+		}
+		for _, other := range n.w.nodes {
+			other.given = other.given || other.name == to
 		}
 	})
 }
@@ -443,9 +477,15 @@ func (w *world) mark(lane string, due int64) {
 // signal delivers the signals of a node.
 func (n *node) signal() {
 	n.w.mu.Lock()
-	list := n.signals
-	n.signals = nil
+	list, loads, given := n.signals, n.loads, n.given
+	n.signals, n.loads, n.given = nil, nil, false
 	n.w.mu.Unlock()
+	for _, payload := range loads {
+		n.r.onLoad(payload)
+	}
+	if given {
+		n.r.onGiven(n.name)
+	}
 	for _, payload := range list {
 		n.r.onSignal(payload)
 	}
@@ -453,6 +493,7 @@ func (n *node) signal() {
 
 // join starts a node.
 func (w *world) join(name string, o Options) {
+	o.Node = name
 	n := &node{w: w, name: name, told: map[string]bool{}, unaware: map[string]bool{}}
 	n.r = newRunner(leaseStore(n), Source[entry](n), o)
 	w.nodes = append(w.nodes, n)
@@ -582,7 +623,8 @@ func TestNoItemIsLostOrRunsTwice(t *testing.T) {
 
 func checkLanes(rt *rapid.T) {
 	w := &world{items: map[string]*modelItem{}, rows: map[string]*row{}, feeds: map[string]int{}}
-	o := Options{Queue: "model", PerLane: 4, Slots: 8, Now: time.Now,
+	o := Options{Queue: "model", PerLane: 4, Slots: 8, MoveBacklogs: true, Now: time.Now,
+		imbalance:    rapid.SampledFrom([]int{1, 1, 1000}).Draw(rt, "imbalance"),
 		MaxLanes:     rapid.SampledFrom([]int{2, 10}).Draw(rt, "max lanes"),
 		MaxUnwritten: rapid.SampledFrom([]int{2, 100}).Draw(rt, "max unwritten")}
 	w.join("a", o)
@@ -680,6 +722,14 @@ func checkLanes(rt *rapid.T) {
 				}
 				w.end(r, out, result)
 			}
+		},
+		"end all as healthy": func(*rapid.T) {
+			w.mu.Lock()
+			runs := slices.Clone(w.runs)
+			for _, r := range runs {
+				w.complete(r)
+			}
+			w.mu.Unlock()
 		},
 		"write": func(rt *rapid.T) {
 			w.mu.Lock()

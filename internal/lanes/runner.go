@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,7 +23,9 @@ type Runner[T Item] struct {
 	store  leaseStore
 	source Source[T]
 
-	wake chan struct{} // for maintainLeases: there may be lanes to claim
+	wake     chan struct{} // for maintainLeases: there may be lanes to claim
+	claimsMu sync.Mutex
+	toClaim  int // how many lanes maintainLeases may claim when it wakes
 
 	mu          sync.Mutex
 	lanes       map[string]*lane[T]
@@ -35,6 +38,9 @@ type Runner[T Item] struct {
 	scans       int
 	started     uint64    // items, ever
 	leasedUntil time.Time // for all lanes
+	peers       map[string]peer
+	announced   int  // the load that the other nodes know
+	renewNow    bool // another node gave lanes to this one
 	stopping    bool
 	goroutines  sync.WaitGroup // of scans and running items
 	allWritten  chan struct{}  // closed when the last outcome is written
@@ -45,22 +51,26 @@ type Runner[T Item] struct {
 func NewRunner[T Item](d *db.DB, source Source[T], o Options) *Runner[T] {
 	r := newRunner(&table{db: d, queue: o.Queue, node: o.Node, now: o.Now}, source, o)
 	d.OnSignal(signalOf(o.Queue), r.onSignal)
+	d.OnSignal(loadTopic(o.Queue), r.onLoad)
+	d.OnSignal(giveTopic(o.Queue), r.onGiven)
 	return r
 }
 
 func newRunner[T Item](store leaseStore, source Source[T], o Options) *Runner[T] {
 	o.Poll, o.Linger = cmp.Or(o.Poll, defaultPoll), cmp.Or(o.Linger, defaultLinger)
+	o.imbalance = cmp.Or(o.imbalance, defaultImbalance)
 	o.DrainTimeout, o.MaxUnwritten = cmp.Or(o.DrainTimeout, leaseDuration), cmp.Or(o.MaxUnwritten, defaultUnwritten)
 	return &Runner[T]{Options: o, store: store, source: source, wake: make(chan struct{}, 1),
-		lanes: map[string]*lane[T]{}, histories: map[string]history{}}
+		lanes: map[string]*lane[T]{}, histories: map[string]history{}, peers: map[string]peer{}}
 }
 
 // onSignal is called when work was enqueued, on this node or another. The payload
 // names the lanes, each with its seq, or is empty for any lane.
 func (r *Runner[T]) onSignal(payload string) {
 	r.mu.Lock()
-	mayClaim := payload == ""
+	claims, others := 0, 0
 	if payload == "" {
+		claims = math.MaxInt
 		for _, l := range r.lanes {
 			l.requestScan(fromCursor)
 			r.schedule(l)
@@ -71,17 +81,20 @@ func (r *Runner[T]) onSignal(payload string) {
 			seq, err := strconv.ParseInt(text, 10, 64)
 			switch l := r.lanes[id]; {
 			case l == nil:
-				mayClaim = true
+				others++
 			case err != nil || l.seq < seq:
 				l.requestScan(fromCursor)
 				r.schedule(l)
 			}
 		}
 	}
+	if others > 0 {
+		claims = r.partOf(others)
+	}
 	r.dispatch()
 	r.mu.Unlock()
-	if mayClaim {
-		r.wakeUp()
+	if claims > 0 {
+		r.wakeUp(claims)
 	}
 }
 
@@ -113,7 +126,13 @@ func (r *Runner[T]) addEnqueued(items map[string][]T, seqs map[string]int64) {
 	r.dispatch()
 }
 
-func (r *Runner[T]) wakeUp() {
+// wakeUp wakes maintainLeases, which may claim some lanes more.
+func (r *Runner[T]) wakeUp(claims int) {
+	if claims > 0 {
+		r.claimsMu.Lock()
+		r.toClaim += min(claims, math.MaxInt-r.toClaim)
+		r.claimsMu.Unlock()
+	}
 	select {
 	case r.wake <- struct{}{}:
 	default:
@@ -126,7 +145,7 @@ func (r *Runner[T]) Run(ctx context.Context) {
 	workCtx, abort := context.WithCancel(context.WithoutCancel(ctx))
 	defer abort()
 	r.workCtx = workCtx
-	r.wakeUp()
+	r.wakeUp(math.MaxInt)
 	r.maintainLeases(ctx)
 	r.mu.Lock()
 	r.stopping = true

@@ -145,12 +145,14 @@ func (r *Runner[T]) startScan(l *lane[T]) {
 			l.doubt(max(s.coverage, nextUnknown))
 			l.nextDue = earliest(l.nextDue, s.nextDue)
 			l.rest()
+			r.wakeIfDrained(l)
 			return
 		}
 		r.addScanned(l, s, seq, b)
 		l.rest()
 		r.settleIdle(l)
 		r.schedule(l)
+		r.wakeIfDrained(l)
 	})
 }
 

@@ -8,7 +8,7 @@ import "time"
 // schedule adds the lane to the queue for its next step, if it has one.
 func (r *Runner[T]) schedule(l *lane[T]) {
 	switch {
-	case l.queue != nil || l.phase == releasing || l.phase == lost:
+	case l.queue != nil || l.phase == releasing || l.phase == lost || l.givenTo != "":
 	case len(l.buffer) > 0:
 		if l.running < l.limit && !r.paced(l) {
 			r.ready[l.health].push(l, r.missedTurn(l))
@@ -91,7 +91,7 @@ func (r *Runner[T]) startNext() (e execution[T], ok bool) {
 		if l == nil {
 			return e, false
 		}
-		if len(l.buffer) == 0 || l.running >= l.limit || r.paced(l) { // changed since it was queued, or lost
+		if len(l.buffer) == 0 || l.running >= l.limit || l.givenTo != "" || r.paced(l) { // changed since it was queued, or lost
 			r.schedule(l)
 			continue
 		}
@@ -147,7 +147,7 @@ func (r *Runner[T]) startScans() {
 		if l == nil {
 			return
 		}
-		if l.phase == idle || l.phase == working {
+		if l.givenTo == "" && (l.phase == idle || l.phase == working) {
 			r.startScan(l)
 		}
 	}
@@ -224,6 +224,7 @@ func (r *Runner[T]) written(l *lane[T], k Key, result Result) {
 		}
 		r.settleIdle(l)
 		r.schedule(l)
+		r.wakeIfDrained(l)
 	}
 	r.dispatch()
 }

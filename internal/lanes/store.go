@@ -20,8 +20,11 @@ type leaseStore interface {
 	claim(ctx context.Context, n int, expired bool) ([]leasedLane, error)
 	// waiting counts the lanes that are due and not leased, up to n.
 	waiting(ctx context.Context, n int) (int, error)
-	// renew extends the leases of all lanes that this node leases, and returns them.
-	renew(ctx context.Context, until time.Time) ([]leasedLane, error)
+	// renew extends the leases of all lanes that this node leases, and returns them. It tells the other
+	// nodes how many of them have a backlog.
+	renew(ctx context.Context, until time.Time, busy int) ([]leasedLane, error)
+	// give gives lanes to another node, for giveLease.
+	give(ctx context.Context, node string, names []string) error
 	// release releases idle lanes, except those into which work was enqueued since
 	// their last scan. It returns the released ones.
 	release(ctx context.Context, list []releasedLane) ([]string, error)
@@ -36,8 +39,9 @@ type leaseStore interface {
 
 // leasedLane is a lane that this node leases.
 type leasedLane struct {
-	id  string
-	seq int64
+	id     string
+	seq    int64
+	pinned bool // to this node
 }
 
 // releasedLane is an idle lane to release.
@@ -55,8 +59,11 @@ type table struct {
 	now   func() time.Time
 }
 
+// leasedColumns are the columns of scanLeasedLane.
+const leasedColumns = "id, seq, pinned_to IS NOT NULL"
+
 func scanLeasedLane(r db.Row) (l leasedLane, err error) {
-	err = r.Scan(&l.id, &l.seq)
+	err = r.Scan(&l.id, &l.seq, &l.pinned)
 	return l, err
 }
 
@@ -79,7 +86,7 @@ func (t *table) claim(ctx context.Context, n int, expired bool) (claimed []lease
 	err = t.db.Write(ctx, func(tx *db.Tx) error {
 		claimed, err = db.List(ctx, tx, scanLeasedLane, "WITH due AS (SELECT id FROM lanes WHERE "+
 			where+" ORDER BY "+order+" LIMIT $5"+tx.Claim("lanes")+`)
-			UPDATE lanes SET owner = $3, lease_until = $4 WHERE queue = $1 AND id IN (SELECT id FROM due) RETURNING id, seq`, args...)
+			UPDATE lanes SET owner = $3, lease_until = $4 WHERE queue = $1 AND id IN (SELECT id FROM due) RETURNING `+leasedColumns, args...)
 		return err
 	})
 	if err != nil {
@@ -98,11 +105,12 @@ func (t *table) waiting(ctx context.Context, n int) (int, error) {
 	return db.Value[int](t.db.QueryRow(ctx, "SELECT count(*) FROM (SELECT 1 FROM lanes WHERE "+where+" LIMIT $4) AS w", append(args, int64(n))...))
 }
 
-func (t *table) renew(ctx context.Context, until time.Time) (leased []leasedLane, err error) {
+func (t *table) renew(ctx context.Context, until time.Time, busy int) (leased []leasedLane, err error) {
 	err = t.db.Write(ctx, func(tx *db.Tx) error {
 		leased, err = db.List(ctx, tx, scanLeasedLane, `UPDATE lanes SET lease_until = $1 WHERE queue = $2 AND id IN
-			(SELECT id FROM lanes WHERE queue = $2 AND owner = $3 ORDER BY id`+tx.Lock("lanes")+`) RETURNING id, seq`,
+			(SELECT id FROM lanes WHERE queue = $2 AND owner = $3 ORDER BY id`+tx.Lock("lanes")+`) RETURNING `+leasedColumns,
 			t.db.At(until).UnixMicro(), t.queue, t.node)
+		tx.Signal(loadTopic(t.queue), loadPayload(t.node, busy))
 		return err
 	})
 	return leased, db.Wrap(err, "renew leases")
@@ -145,11 +153,26 @@ func (t *table) handOver(ctx context.Context, names []string) error {
 	})
 }
 
+func (t *table) give(ctx context.Context, node string, names []string) error {
+	slices.Sort(names)
+	return t.db.Write(ctx, func(tx *db.Tx) error {
+		for _, id := range names {
+			if _, err := tx.Exec(ctx, "UPDATE lanes SET owner = $1, lease_until = $2 WHERE queue = $3 AND id = $4 AND owner = $5 AND pinned_to IS NULL",
+				node, t.db.Now().Add(giveLease).UnixMicro(), t.queue, id, t.node); err != nil {
+				return fmt.Errorf("give lanes away: %w", err)
+			}
+		}
+		tx.Signal(giveTopic(t.queue), node)
+		return nil
+	})
+}
+
 func (t *table) releaseAll(ctx context.Context) error {
 	return t.db.Write(ctx, func(tx *db.Tx) error {
 		_, err := tx.Exec(ctx, `UPDATE lanes SET owner = NULL, lease_until = NULL, due_at = $1 WHERE queue = $2 AND id IN
 			(SELECT id FROM lanes WHERE queue = $2 AND owner = $3 ORDER BY id`+tx.Lock("lanes")+`)`,
 			t.now().UnixMicro(), t.queue, t.node)
+		tx.Signal(loadTopic(t.queue), loadPayload(t.node, leavingLoad))
 		return err
 	})
 }

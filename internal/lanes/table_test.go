@@ -81,7 +81,7 @@ func TestTableBehavesLikeTheModel(t *testing.T) {
 		expect("claimable by a", claimable(a, false), "false")
 		expect("claimable by b", claimable(b, false), "true")
 		expect("b claims its pinned lane", names(b.claim(ctx, 10, false)), "pinned")
-		expect("a renews its own lanes", names(a.renew(ctx, time.Now().Add(leaseDuration))), "due")
+		expect("a renews its own lanes", names(a.renew(ctx, time.Now().Add(leaseDuration), 0)), "due")
 
 		enqueueLane(t, d, "due", now)
 		expect("a lane with new work isn't released", release(a, "due", 1, time.Time{}), "")
@@ -94,10 +94,10 @@ func TestTableBehavesLikeTheModel(t *testing.T) {
 		expect("and the released one", names(b.claim(ctx, 10, false)), "due")
 
 		expect("claimable after expiry, while leases hold", claimable(b, true), "false")
-		expect("renewed into the past", names(a.renew(ctx, time.Now().Add(-time.Second))), "later")
+		expect("renewed into the past", names(a.renew(ctx, time.Now().Add(-time.Second), 0)), "later")
 		expect("claimable after expiry", claimable(b, true), "true")
 		expect("b takes over the expired lane", names(b.claim(ctx, 10, true)), "later")
-		expect("a has lost it", names(a.renew(ctx, time.Now().Add(leaseDuration))), "")
+		expect("a has lost it", names(a.renew(ctx, time.Now().Add(leaseDuration), 0)), "")
 
 		if err := b.handOver(ctx, []string{"later", "pinned"}); err != nil {
 			t.Fatal(err)
@@ -107,6 +107,14 @@ func TestTableBehavesLikeTheModel(t *testing.T) {
 		}
 		if n, err := b.waiting(ctx, 1); err != nil || n != 1 {
 			t.Errorf("waiting for b, at most 1: got %d (%v)", n, err)
+		}
+		expect("b claims its pinned lane again", names(b.claim(ctx, 10, false)), "later pinned")
+		if err := b.give(ctx, "a", []string{"later", "pinned"}); err != nil {
+			t.Fatal(err)
+		}
+		expect("a gets the lane that isn't pinned", names(a.renew(ctx, time.Now().Add(leaseDuration), 0)), "later")
+		if err := a.handOver(ctx, []string{"later"}); err != nil {
+			t.Fatal(err)
 		}
 		if err := b.releaseAll(ctx); err != nil {
 			t.Fatal(err)
@@ -121,7 +129,7 @@ func TestTableBehavesLikeTheModel(t *testing.T) {
 		if err := ClearOwners(ctx, d); err != nil {
 			t.Fatal(err)
 		}
-		expect("owners cleared", names(a.renew(ctx, time.Now())), "")
+		expect("owners cleared", names(a.renew(ctx, time.Now(), 0)), "")
 	})
 }
 
@@ -308,6 +316,96 @@ func TestTwoNodesRunEveryItemOnce(t *testing.T) {
 			t.Errorf("%d items ran, want %d; %d ran again", n%(1<<32), producers*rounds, n>>32)
 		}
 	})
+}
+
+// endless is a source whose lanes always have more items. It keeps the number of the next item of each lane.
+type endless struct {
+	mu   *sync.Mutex
+	next map[string]int
+	bad  *[]string
+	runs *atomic.Int64 // of this node
+}
+
+func (s *endless) Fetch(_ context.Context, lane string, after Key, n int) (b Batch[entry], err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := s.next[lane]; len(b.Items) < n; i++ {
+		if e := (entry{id: fmt.Sprintf("%09d", i), due: int64(1 + i)}); compareKeys(e.Key(), after) > 0 {
+			b.Items = append(b.Items, e)
+		}
+	}
+	return b, nil
+}
+
+func (s *endless) Work(_ context.Context, lane string, e entry) Result {
+	s.mu.Lock()
+	if want := fmt.Sprintf("%09d", s.next[lane]); e.id != want {
+		*s.bad = append(*s.bad, fmt.Sprintf("%s of %s ran, want %s", e.id, lane, want))
+	}
+	s.next[lane]++
+	s.mu.Unlock()
+	s.runs.Add(1)
+	runtime.Gosched()
+	return Result{Healthy: true, Done: true, Outcome: db.Written}
+}
+
+// TestNodesShareTheLanesOfABurst enqueues work for twenty lanes on one of two nodes, and later on a node whose peer
+// joins only then. Each node gets a fair share, and no item is repeated, lost or reordered when its lane moves.
+func TestNodesShareTheLanesOfABurst(t *testing.T) {
+	t.Parallel()
+	for _, joinsLate := range []bool{false, true} {
+		t.Run(map[bool]string{false: "both run", true: "one joins"}[joinsLate], func(t *testing.T) {
+			t.Parallel()
+			address := dbtest.Address(t, "postgres")
+			var mu sync.Mutex
+			var bad []string
+			var runs [2]atomic.Int64
+			next := map[string]int{}
+			var runners [2]*Runner[entry]
+			databases := [2]*db.DB{dbtest.Open(t, address), dbtest.Open(t, address)}
+			join := func(i int) {
+				runners[i] = NewRunner(databases[i], Source[entry](&endless{&mu, next, &bad, &runs[i]}),
+					Options{Queue: testQueue, Node: fmt.Sprint("node-", i), PerLane: 1, Slots: 64, MaxLanes: 100, MoveBacklogs: true, Now: time.Now, Poll: 20 * time.Millisecond})
+				start(t, runners[i])
+			}
+			knows := func(r *Runner[entry]) bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.peers) == 1 }
+			join(0)
+			if !joinsLate {
+				join(1)
+				eventually(t, "the nodes know each other", func() bool { return knows(runners[0]) && knows(runners[1]) })
+			}
+			due := map[string]time.Time{}
+			for i := range 20 {
+				due[fmt.Sprintf("lane-%02d", i)] = time.Now()
+			}
+			write(t, databases[0], func(tx *db.Tx) error { return Enqueue(t.Context(), tx, testQueue, due) })
+			if joinsLate {
+				eventually(t, "the first node has all lanes", func() bool { return runners[0].Stats().Lanes == 20 })
+				join(1)
+			}
+			var share float64
+			eventually(t, "each node runs its share of 2,000 items", func() bool {
+				var before, ran [2]int64
+				for i := range runs {
+					before[i] = runs[i].Load()
+				}
+				eventually(t, "2,000 items run", func() bool {
+					for i := range runs {
+						ran[i] = runs[i].Load() - before[i]
+					}
+					return ran[0]+ran[1] >= 2000
+				})
+				share = float64(max(ran[0], ran[1])) / float64(ran[0]+ran[1])
+				return share <= 0.65
+			})
+			t.Logf("the busier node ran %.2f of the items", share)
+			mu.Lock()
+			defer mu.Unlock()
+			if len(bad) > 0 {
+				t.Errorf("%d items are repeated, lost or reordered: %.3q", len(bad), bad)
+			}
+		})
+	}
 }
 
 // eventually polls for a state that has no event.

@@ -80,7 +80,7 @@ func New(o Options) *Service {
 	s.SetSchedule(o.Schedule)
 	s.results = db.NewQueue(o.Group, true, s.writeResults)
 	s.senders = map[Kind]Sender{HTTP: newHTTPSender(o.Guard, o.PerEndpoint)}
-	s.runner = lanes.NewRunner[*job](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, PerLane: o.PerEndpoint, Slots: o.Slots, MaxLanes: maxLanes, Now: o.Now,
+	s.runner = lanes.NewRunner[*job](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, PerLane: o.PerEndpoint, Slots: o.Slots, MaxLanes: maxLanes, MoveBacklogs: true, Now: o.Now,
 		DrainTimeout: o.Timeout + writeGrace})
 	s.targets.ring = o.Ring
 	o.DB.OnSignal(signalEndpoint, s.targets.forget)

@@ -206,7 +206,8 @@ type receipts struct {
 	Address string // in the first answer
 	At      []int64
 	Missing int
-	Body    []byte // the last one
+	Body    []byte         // the last one
+	By      map[string]int // deliveries by their User-Agent, also repeated ones
 }
 
 // receiver is the customer's server: it reads a delivery, notes the time and
@@ -228,7 +229,7 @@ func (r *receiver) obey(o receiverOrder) receipts {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if o.Expect > 0 {
-		r.paths[o.Path] = &expected{receipts: receipts{At: make([]int64, o.Expect), Missing: o.Expect}, complete: make(chan struct{})}
+		r.paths[o.Path] = &expected{receipts: receipts{At: make([]int64, o.Expect), Missing: o.Expect, By: map[string]int{}}, complete: make(chan struct{})}
 		return receipts{}
 	}
 	e := r.paths[o.Path]
@@ -257,6 +258,7 @@ func (r *receiver) ServeHTTP(_ http.ResponseWriter, req *http.Request) {
 	if e == nil {
 		return
 	}
+	e.By[req.UserAgent()]++
 	n, err := strconv.Atoi(string(numberIn(body)))
 	if err != nil {
 		n = len(e.At) - e.Missing // count deliveries without a number

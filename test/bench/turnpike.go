@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -107,6 +108,7 @@ func stopServer(s *program.Server) {
 // publishes events as the server's own packages do.
 type nodeOrder struct {
 	At        program.Place
+	Version   string // of the server; empty for the usual one
 	Workspace string
 	Count     int
 	Batch     int           // events per transaction
@@ -128,7 +130,7 @@ func (s *nodeServer) obey(o nodeOrder) (answer nodeAnswer) {
 	answer.Begun = begun.UnixNano()
 	if s.app == nil {
 		slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
-		s.app = must(app.Start(ctx, settings(o.At), "bench", time.Now))
+		s.app = must(app.Start(ctx, settings(o.At), cmp.Or(o.Version, "bench"), time.Now))
 		app.TuneMemory(ctx, s.app.CallsInFlight) // as `turnpike serve` does
 		s.app.Serve()
 		answer.URL = s.app.URL()
@@ -162,8 +164,13 @@ type node struct {
 }
 
 func (b *bench) startNode(e *engine, at program.Place, a account) *node {
+	return b.startVersion(e, at, a, "")
+}
+
+// startVersion starts a server whose deliveries name a version.
+func (b *bench) startVersion(e *engine, at program.Place, a account, version string) *node {
 	var started nodeAnswer
-	c := b.startChild(roleNode, nodeOrder{At: at}, &started)
+	c := b.startChild(roleNode, nodeOrder{At: at, Version: version}, &started)
 	return &node{child: c, account: a, url: started.URL, begun: started.Begun, database: e.pid}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -22,6 +23,8 @@ const (
 	neighborEvery      = 5 * time.Millisecond
 	firstDeliveries    = 1000
 	listRequests       = 21
+	sharedEndpoints    = 20
+	sharedEvents       = 1000
 	pendingObservation = 5 * time.Second // of memory
 )
 
@@ -50,6 +53,7 @@ func measureWebhooks(b *bench) {
 	to.url = "http://" + first.Address
 	b.measureDeliveries(to)
 	b.measureNeighbors(to)
+	b.measureSharing(to)
 	b.measurePending(to)
 }
 
@@ -169,6 +173,59 @@ func (b *bench) besideEndpoint(e *engine, to *receiving, path string) sample {
 	steady := deliver(nodeOrder{Count: steadyEvents, Batch: 1, Every: neighborEvery})
 	burst.p50, burst.p99, burst.others = steady.p50, steady.p99, max(burst.others, steady.others)
 	return burst
+}
+
+// measureSharing measures how two nodes divide a burst that one of them publishes for the endpoints of one workspace.
+func (b *bench) measureSharing(to *receiving) {
+	for _, e := range b.engines {
+		if e.database == nil {
+			continue
+		}
+		b.section("Webhooks, a burst on two nodes")
+		b.text("%d events to %d endpoints of one workspace, published on one of two nodes:", sharedEvents, sharedEndpoints)
+		b.header("deliveries/s", "share of the busier node")
+		var highest float64
+		for round := range b.options.rounds {
+			share, rate := b.shareOfBusier(e, to)
+			highest = max(highest, share)
+			b.row(fmt.Sprintf("round %d", round+1), fmt.Sprintf("%.0f", rate), fmt.Sprintf("%.2f", share))
+			say("two nodes, round %d: %.0f deliveries/s, the busier node has %.2f", round+1, rate, share)
+		}
+		b.atMost(highest, 0.65, "", "share of the busier of two nodes in a burst to %d endpoints of one workspace", sharedEndpoints)
+		b.method("The nodes of a burst on two nodes are named in the User-Agent of their deliveries, and the receiver counts them. Each round has a new database.")
+	}
+}
+
+func (b *bench) shareOfBusier(e *engine, to *receiving) (share, rate float64) {
+	at, remove := b.newPlace(e)
+	defer remove()
+	a := newAccounts(b.ctx, at, 1, liveKey)[0]
+	var nodes [2]*node
+	for i := range nodes {
+		nodes[i] = b.startVersion(e, at, a, fmt.Sprint("node-", i))
+		defer nodes[i].kill()
+	}
+	path := func(i int) string { return fmt.Sprint("/shared-", i) }
+	for i := range sharedEndpoints {
+		nodes[0].subscribe(b.ctx, to.url+path(i))
+		to.expect(path(i), sharedEvents)
+	}
+	b.waitForQuiet()
+	var p nodeAnswer
+	nodes[0].ask(b.ctx, nodeOrder{Workspace: a.workspace, Count: sharedEvents, Batch: burstBatch}, &p)
+	by, total, last := map[string]int{}, 0, int64(0)
+	for i := range sharedEndpoints {
+		got := to.wait(path(i))
+		for agent, n := range got.By {
+			by[agent] += n
+			total += n
+		}
+		last = max(last, slices.Max(got.At))
+	}
+	if total != sharedEvents*sharedEndpoints {
+		check(fmt.Errorf("%d deliveries arrived, want %d: some were repeated", total, sharedEvents*sharedEndpoints))
+	}
+	return float64(slices.Max(slices.Collect(maps.Values(by)))) / float64(total), float64(total) / time.Duration(last-p.Begun).Seconds()
 }
 
 type pendingSample struct {
