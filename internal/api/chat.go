@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"unicode"
 
 	"turnpike/internal/fault"
@@ -126,7 +127,7 @@ func (c *Call) stream(s *gateway.Stream, out *eventWriter) error {
 			return c.endStream(s, out, nil, out.end)
 		}
 		if err != nil {
-			if !c.Started {
+			if !out.begun() {
 				return err
 			}
 			f := c.Fault(err)
@@ -168,18 +169,26 @@ func (c *Call) abandonStream(s *gateway.Stream, out *eventWriter) error {
 	return c.endStream(s, out, nil, func() {})
 }
 
-// eventWriter sends events. The first one is sent at once, and so are the others unless they are
-// batched.
+// eventWriter sends events, at once unless they are batched.
 type eventWriter struct {
 	c       *Call
 	batch   bool // collect events until flush is called
 	endless bool // the last event says so itself
 	err     error
-	buf     []byte
+	buf     *[]byte // from eventBuffers; nil if it is empty, because most streams wait most of the time
 }
 
-// maxBatch is as much as net/http reads from a provider at once.
-const maxBatch = 4 << 10
+const (
+	// maxBatch is how much is collected of a response that has already arrived.
+	maxBatch = 16 << 10
+	// eventBuffer is enough for the events of most batches.
+	eventBuffer = 4 << 10
+)
+
+var eventBuffers = sync.Pool{New: func() any { return new(make([]byte, 0, eventBuffer)) }}
+
+// begun reports whether the client gets an event, even if it hasn't been sent yet.
+func (w *eventWriter) begun() bool { return w.c.Started || w.buf != nil }
 
 var errClientGone = errors.New("the client disconnected")
 
@@ -197,26 +206,36 @@ func (w *eventWriter) named(name string, data []byte) { w.numbered("", name, dat
 // numbered writes an event with an ID, after which a client can resume.
 func (w *eventWriter) numbered(id, name string, data []byte) {
 	w.c.content.AddEvent(name, data)
+	b := w.open()
 	for _, field := range [...][2]string{{"id: ", id}, {"event: ", name}} {
 		if field[1] != "" {
-			w.buf = append(append(append(w.buf, field[0]...), field[1]...), '\n')
+			*b = append(append(append(*b, field[0]...), field[1]...), '\n')
 		}
 	}
-	w.buf = append(append(append(w.buf, "data: "...), data...), "\n\n"...)
-	if !w.batch || !w.c.Started || len(w.buf) >= maxBatch {
+	*b = append(append(append(*b, "data: "...), data...), "\n\n"...)
+	if !w.batch || len(*b) >= maxBatch {
 		w.flush()
 	}
 }
 
+// open returns the buffer.
+func (w *eventWriter) open() *[]byte {
+	if w.buf == nil {
+		w.buf = eventBuffers.Get().(*[]byte)
+	}
+	return w.buf
+}
+
 // keepAlive writes a comment, so that proxies don't time out the connection.
 func (w *eventWriter) keepAlive() {
-	w.buf = append(w.buf, ": still there\n\n"...)
+	b := w.open()
+	*b = append(*b, ": still there\n\n"...)
 	w.flush()
 }
 
 // flush sends the events written so far.
 func (w *eventWriter) flush() {
-	if len(w.buf) == 0 {
+	if w.buf == nil {
 		return
 	}
 	if w.write(); w.err != nil {
@@ -231,7 +250,7 @@ func (w *eventWriter) flush() {
 
 // write leaves the events to net/http, which sends them with the end of the response.
 func (w *eventWriter) write() {
-	if w.err != nil || len(w.buf) == 0 {
+	if w.err != nil || w.buf == nil {
 		return
 	}
 	if !w.c.Started {
@@ -246,8 +265,11 @@ func (w *eventWriter) write() {
 		h.Set("X-Accel-Buffering", "no") // proxies must not buffer events
 		w.c.WriteHeader(http.StatusOK)
 	}
-	if err := w.c.writeChunks(w.buf); err != nil {
+	if err := w.c.writeChunks(*w.buf); err != nil {
 		w.err = errClientGone
 	}
-	w.buf = w.buf[:0]
+	if *w.buf = (*w.buf)[:0]; cap(*w.buf) <= 2*maxBatch {
+		eventBuffers.Put(w.buf)
+	}
+	w.buf = nil
 }

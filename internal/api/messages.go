@@ -60,7 +60,7 @@ func (c *Call) streamMessage(s *gateway.Stream, out *eventWriter) error {
 			return c.endStream(s, out, nil, func() {})
 		}
 		if err != nil {
-			if !c.Started {
+			if !out.begun() {
 				return err
 			}
 			f := c.Fault(err)

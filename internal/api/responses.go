@@ -81,7 +81,9 @@ func (c *Call) streamResponse(events *gateway.ResponseEvents, state *responseSta
 		}
 		if err == io.EOF || err == gateway.ErrCut {
 			last := events.End(err)
-			out.flush() // storing the response takes time
+			if c.Started && state.kept > 0 {
+				out.flush() // storing the response takes time
+			}
 			for _, e := range last {
 				c.content.AddEvent(e.Type, e.Data)
 			}
@@ -95,7 +97,7 @@ func (c *Call) streamResponse(events *gateway.ResponseEvents, state *responseSta
 			})
 		}
 		if err != nil {
-			if !c.Started {
+			if !out.begun() {
 				return state.request.TranslateFault(err)
 			}
 			f := c.Fault(err)

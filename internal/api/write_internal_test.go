@@ -104,13 +104,18 @@ func TestBatchedEventsAreSentTogether(t *testing.T) {
 	}
 	out.flush()
 	wantSent("", false)
+	if out.begun() {
+		t.Error("a stream without events has begun")
+	}
 	out.event([]byte("1"))
-	wantSent("data: 1\n\n", true) // the first one at once
 	out.event([]byte("2"))
 	out.named("name", []byte("3"))
 	wantSent("", false)
+	if !out.begun() {
+		t.Error("a stream with unsent events hasn't begun")
+	}
 	out.flush()
-	wantSent("data: 2\n\nevent: name\ndata: 3\n\n", true)
+	wantSent("data: 1\n\ndata: 2\n\nevent: name\ndata: 3\n\n", true)
 	out.event([]byte("4"))
 	out.write() // at the end of the response, which net/http sends
 	wantSent("data: 4\n\n", false)

@@ -12,6 +12,9 @@ var stamps = []string{"2006-01-02", "20060102", "0102", "0601", "01-2006", "01-0
 // IsStamp reports whether a suffix identifies a snapshot: a date, or a number such as 001. A
 // shorter number is a version: claude-sonnet-5-1 is another model than claude-sonnet-5.
 func IsStamp(suffix string) bool {
+	if suffix == "" || suffix[len(suffix)-1] < '0' || suffix[len(suffix)-1] > '9' { // most names
+		return false
+	}
 	if len(suffix) == 3 {
 		_, err := strconv.Atoi(suffix)
 		return err == nil && suffix[0] == '0'

@@ -23,6 +23,7 @@ type stream struct {
 
 	usage      providers.Usage // the last one
 	usageChunk []byte          // the chunk that had it; nil if none did
+	usageAlone bool            // that chunk has no choices
 
 	outputChunks int64
 	characters   int64
@@ -124,6 +125,7 @@ func (s *stream) forward(data []byte) []byte {
 	if usage, ok := c.usage(); ok {
 		s.usage = usage
 		s.usageChunk = append(s.usageChunk[:0], data...)
+		s.usageAlone = string(c.get("choices")) == "[]"
 	}
 	if len(c.choices) == 0 {
 		return nil
@@ -133,13 +135,17 @@ func (s *stream) forward(data []byte) []byte {
 }
 
 func (s *stream) lastChunk() (providers.Chunk, error) {
-	var o object
-	if err := o.parse(s.usageChunk); err != nil {
-		return providers.Chunk{}, err
+	data := s.usageChunk
+	if !s.usageAlone {
+		var o object
+		if err := o.parse(data); err != nil {
+			return providers.Chunk{}, err
+		}
+		o.set("choices", "[]")
+		data = o.bytes()
 	}
-	o.set("choices", "[]")
 	usage := s.usage
-	return providers.Chunk{Data: oneLine(o.bytes()), Usage: &usage}, nil
+	return providers.Chunk{Data: oneLine(data), Usage: &usage}, nil
 }
 
 // oneLine makes a chunk fit behind one "data:". Line ends in JSON are always outside of strings.

@@ -24,6 +24,8 @@ type body struct {
 	callCtx context.Context
 	cancel  context.CancelCauseFunc
 	source  io.ReadCloser
+	conn    *conn                        // from which an HTTP/1 response is read; nil if it isn't known
+	waiting func()                       // called before a read waits; may be nil
 	request *http.Request                // as it was sent
 	idle    *timeoutError                // of a read
 	current atomic.Pointer[timeoutError] // of the running timer
@@ -50,13 +52,29 @@ func (b *body) stopTimer() {
 }
 
 func (b *body) Read(p []byte) (int, error) {
-	b.startTimer(b.idle)
+	if b.conn == nil {
+		b.beforeWait()
+	} else {
+		b.conn.reader.Store(b)
+	}
 	n, err := b.source.Read(p)
-	b.stopTimer()
+	if b.conn != nil {
+		b.conn.unsetReader(b)
+	}
+	if b.stopTimer(); err != nil {
+		b.conn = nil // another request may use it
+	}
 	if err != nil && err != io.EOF {
 		err = failure(b.ctx, b.callCtx, providers.KindCut, err)
 	}
 	return n, err
+}
+
+func (b *body) beforeWait() {
+	if b.waiting != nil {
+		b.waiting()
+	}
+	b.startTimer(b.idle)
 }
 
 // Close ends the request. If the body wasn't read to its end, it closes the connection.

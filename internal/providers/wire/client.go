@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"slices"
 	"strings"
@@ -70,7 +71,7 @@ func NewClient(t Timeouts) *Client {
 			CheckRedirect: stayOnHost,
 			Transport: &http.Transport{
 				Proxy:                  http.ProxyFromEnvironment,
-				DialContext:            (&net.Dialer{Timeout: t.Connect}).DialContext,
+				DialContext:            dial(&net.Dialer{Timeout: t.Connect}),
 				TLSHandshakeTimeout:    t.Connect,
 				ForceAttemptHTTP2:      true, // a DialContext turns it off otherwise
 				HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingInterval, PingTimeout: pingInterval},
@@ -183,7 +184,7 @@ func (c *Client) send(ctx context.Context, call Call) (*http.Response, error) {
 func (c *Client) sendOnce(ctx context.Context, call Call) (*http.Response, error) {
 	b := &body{ctx: ctx, idle: c.idle}
 	b.callCtx, b.cancel = context.WithCancelCause(ctx)
-	req, err := call.request(b.callCtx)
+	req, err := call.request(httptrace.WithClientTrace(b.callCtx, &httptrace.ClientTrace{GotConn: b.gotConn, PutIdleConn: b.putIdleConn}))
 	if err != nil {
 		b.cancel(nil)
 		// The error quotes the URL, which may contain a password.
@@ -201,6 +202,9 @@ func (c *Client) sendOnce(ctx context.Context, call Call) (*http.Response, error
 	if err != nil {
 		defer b.cancel(nil)
 		return nil, callFailure(ctx, b.callCtx, err)
+	}
+	if resp.ProtoMajor != 1 || resp.Body == http.NoBody { // other requests read from it
+		b.conn = nil
 	}
 	b.source, resp.Body = resp.Body, b
 	return resp, nil

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
+	"sync"
 	"time"
 
 	"turnpike/internal/providers"
@@ -26,19 +26,29 @@ const (
 
 // Events reads server-sent events. It is not safe for concurrent use.
 type Events struct {
-	source     io.ReadCloser
-	beforeRead func() // may be nil
-	buf        []byte // read from the source
-	parsed     int    // bytes of buf
-	readErr    error
-	data       []byte
-	err        error
-	limit      int // bytes of an event
+	source  io.ReadCloser
+	first   [firstBuffer]byte
+	full    *[fullBuffer]byte // from fullBuffers, or nil
+	buf     []byte            // read from the source; in first, full or larger
+	parsed  int               // bytes of buf
+	readErr error
+	name    string // of the last event that had one
+	data    []byte // of an event with several lines
+	err     error
+	limit   int // bytes of an event
 }
 
-// NewEvents reads the events of a response's body. beforeRead, if set, is called before each read.
-func NewEvents(resp *http.Response, beforeRead func()) *Events {
-	return &Events{source: resp.Body, beforeRead: beforeRead, buf: make([]byte, 0, firstBuffer), data: []byte{}, limit: maxEvent}
+var fullBuffers = sync.Pool{New: func() any { return new([fullBuffer]byte) }}
+
+// NewEvents reads the events of a response's body. beforeWait, if set, is called before a read that has to wait, and
+// before each read if that can't be known.
+func NewEvents(resp *http.Response, beforeWait func()) *Events {
+	e := &Events{source: resp.Body, data: []byte{}, limit: maxEvent}
+	e.buf = e.first[:0]
+	if b, ok := e.source.(*body); ok {
+		b.waiting = beforeWait
+	}
+	return e
 }
 
 // Limit sets how many bytes an event may have, instead of 10 MiB.
@@ -77,15 +87,22 @@ func (e *Events) read() {
 		e.buf, e.readErr = nil, errLongEvent
 		return
 	case len(e.buf) == cap(e.buf):
-		e.buf = slices.Grow(e.buf, min(max(len(e.buf), fullBuffer), e.limit+1-len(e.buf)))
+		e.grow(min(len(e.buf)+max(len(e.buf), fullBuffer), e.limit+1))
 	case full && cap(e.buf) < fullBuffer:
-		e.buf = slices.Grow(e.buf, fullBuffer)
-	}
-	if e.beforeRead != nil {
-		e.beforeRead()
+		e.grow(fullBuffer)
 	}
 	n, err := io.ReadAtLeast(e.source, e.buf[len(e.buf):cap(e.buf)], 1)
 	e.buf, e.readErr = e.buf[:len(e.buf)+n], err
+}
+
+// grow replaces the buffer by one for at least size bytes.
+func (e *Events) grow(size int) {
+	if e.full == nil && len(e.buf) < fullBuffer && e.limit >= fullBuffer {
+		e.full = fullBuffers.Get().(*[fullBuffer]byte)
+		e.buf = append(e.full[:0], e.buf...)
+		return
+	}
+	e.buf = append(make([]byte, 0, size), e.buf...)
 }
 
 // Next returns the next event with data; the name may be empty. The data is valid until the next
@@ -110,8 +127,14 @@ func (e *Events) Next() (name string, data []byte, err error) {
 		value = bytes.TrimPrefix(value, []byte(" "))
 		switch string(field) {
 		case "event":
-			name = string(value)
+			if e.name != string(value) {
+				e.name = string(value)
+			}
+			name = e.name
 		case "data":
+			if !hasData && value != nil && len(value) <= e.limit && e.skipEmptyLine() {
+				return name, value, nil
+			}
 			if hasData {
 				e.data = append(e.data, '\n')
 			}
@@ -134,15 +157,32 @@ func (e *Events) Next() (name string, data []byte, err error) {
 	return "", nil, e.err
 }
 
+// skipEmptyLine skips an empty line if it has been read.
+func (e *Events) skipEmptyLine() bool {
+	rest := bytes.TrimPrefix(e.buf[e.parsed:], []byte("\r"))
+	if len(rest) == 0 || rest[0] != '\n' {
+		return false
+	}
+	e.parsed = len(e.buf) - len(rest) + 1
+	return true
+}
+
 var errLongEvent = ProtocolFailure("an event is too long")
 
 // Drain reads the rest of a body whose response is complete, so that its
 // connection can be reused. It waits only briefly.
 func (e *Events) Drain() {
 	if b, ok := e.source.(*body); ok && e.err == nil {
+		b.waiting = nil // what is left to send is sent with the end
 		_, _ = b.readWithin(drainTimeout, drainLimit)
 	}
 }
 
-// Close ends the request.
-func (e *Events) Close() error { return e.source.Close() }
+// Close ends the request. The data of the last event is no longer valid.
+func (e *Events) Close() error {
+	if e.full != nil {
+		fullBuffers.Put(e.full)
+		e.full, e.buf, e.parsed = nil, nil, 0
+	}
+	return e.source.Close()
+}
