@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -37,7 +38,7 @@ func createCompletion(c *Call) error {
 func (c *Call) serveModel(body []byte, ask func(gateway.Call) (*gateway.Response, error), stream func(*gateway.Stream, *eventWriter) error) error {
 	out := &eventWriter{c: c, batch: true}
 	call := c.modelCall(body)
-	call.BeforeWait = out.flush
+	call.BeforeWait = out.beforeWait
 	response, err := ask(call)
 	if err != nil {
 		return err
@@ -246,6 +247,15 @@ func (w *eventWriter) flush() {
 	}
 	w.c.clearWriteDeadline()
 	w.c.scanBodyForKeys()
+}
+
+// beforeWait sends the events before the stream waits for the provider. It cancels the call if the log can't be written:
+// nothing was sent, and nothing will be.
+func (w *eventWriter) beforeWait() error {
+	if w.flush(); w.err != nil && !w.c.Started {
+		return context.Canceled
+	}
+	return nil
 }
 
 // write leaves the events to net/http, which sends them with the end of the response.

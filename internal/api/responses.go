@@ -33,7 +33,7 @@ func createResponse(c *Call) error {
 	}
 	out := &eventWriter{c: c, batch: true}
 	call := c.modelCall(body)
-	call.BeforeWait = out.flush
+	call.BeforeWait = out.beforeWait
 	response, err := c.s.Gateway.Responses(c.Context(), call, r)
 	if err != nil {
 		return r.TranslateFault(err)

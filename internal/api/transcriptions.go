@@ -20,7 +20,7 @@ func (c *Call) transcribe(translate bool) error {
 	form.Translate = translate
 	out := &eventWriter{c: c, batch: true, endless: true}
 	call := c.modelCall(nil)
-	call.BeforeWait = out.flush
+	call.BeforeWait = out.beforeWait
 	response, err := c.s.Gateway.Transcribe(c.Context(), call, form)
 	if err != nil {
 		return err

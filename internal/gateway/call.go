@@ -93,7 +93,7 @@ type Call struct {
 	// TraceParent is the client's traceparent header, or empty.
 	TraceParent string
 	// BeforeWait, if set, is called before a stream waits for the provider: see providers.ChatRequest.
-	BeforeWait func()
+	BeforeWait func() error
 	// user is the end user; identifyUser sets it.
 	user *endusers.Active
 	// Defer schedules work for after the response was sent; nil runs it immediately.

@@ -80,7 +80,7 @@ type messageCall struct {
 	options MessageOptions
 	decode  func(body []byte, version string) (*messages.Request, error)
 
-	beforeWait func() // see providers.ChatRequest
+	beforeWait func() error // see providers.ChatRequest
 
 	translated *messages.Request // nil until a target needs it
 }

@@ -166,7 +166,7 @@ func (g *Gateway) Transcribe(ctx context.Context, c Call, in *TranscriptionForm)
 	})
 }
 
-func (p *TranscriptionParams) request(t target, in *TranscriptionForm, beforeWait func()) *providers.TranscriptionRequest {
+func (p *TranscriptionParams) request(t target, in *TranscriptionForm, beforeWait func() error) *providers.TranscriptionRequest {
 	return &providers.TranscriptionRequest{Model: t.offer.Upstream, File: in.File, Fields: p.Fields, Translate: in.Translate, Stream: p.Stream, Format: p.Format,
 		Milliseconds: p.Milliseconds, BeforeWait: beforeWait}
 }

@@ -49,8 +49,8 @@ type ChatRequest struct {
 	// The gateway has reserved credits for that many.
 	MaxOutput int64
 	// BeforeWait, if set, is called by a stream's Next before it waits for the rest of the response,
-	// so that chunks that arrived together can be sent together.
-	BeforeWait func()
+	// so that chunks that arrived together can be sent together. Its error ends the stream.
+	BeforeWait func() error
 }
 
 // MessageCreator serves Anthropic's Messages API itself. Other providers get a translated chat
@@ -73,7 +73,7 @@ type MessagesRequest struct {
 	Beta      []string // the client's anthropic-beta headers
 	BetaQuery bool     // the client's URL has ?beta=true
 	// BeforeWait is called by a stream before it waits, as in ChatRequest.
-	BeforeWait func()
+	BeforeWait func() error
 }
 
 // TokenCounter counts the input tokens of a chat request.

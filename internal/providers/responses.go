@@ -33,7 +33,7 @@ type ResponsesRequest struct {
 	// Stored asks for reasoning in a form that can be sent back, because Turnpike stores the response.
 	Stored bool
 	// BeforeWait is that of ChatRequest.
-	BeforeWait func()
+	BeforeWait func() error
 	// Fields replace fields of the response object.
 	Fields []Field
 }

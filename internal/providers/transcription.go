@@ -21,7 +21,7 @@ type TranscriptionRequest struct {
 	// Milliseconds is how long the file plays, or 0 if that is unknown.
 	Milliseconds int64
 	// BeforeWait is that of ChatRequest.
-	BeforeWait func()
+	BeforeWait func() error
 }
 
 // Field returns the last value of a field.

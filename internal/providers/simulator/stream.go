@@ -20,8 +20,8 @@ type stream struct {
 	ctx        context.Context // of the request
 	response   *response
 	chunkDelay time.Duration
-	beforeWait func() // may be nil
-	cut        int    // content chunks before the stream fails, or -1
+	beforeWait func() error // may be nil
+	cut        int          // content chunks before the stream fails, or -1
 
 	started bool
 	choice  int     // the next one
@@ -105,7 +105,9 @@ func (s *stream) Next() (providers.Chunk, error) { return s.ChunkQueue.Next(s.re
 func (s *stream) read() error {
 	if s.started {
 		if s.chunkDelay > 0 && s.beforeWait != nil {
-			s.beforeWait()
+			if err := s.beforeWait(); err != nil {
+				return err
+			}
 		}
 		if err := wait(s.ctx, s.chunkDelay); err != nil {
 			return err

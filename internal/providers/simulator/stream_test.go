@@ -17,7 +17,7 @@ func TestStreamAnnouncesItsPauses(t *testing.T) {
 	t.Parallel()
 	for delay, want := range map[string]bool{"": false, "[[sim:chunk_delay=1ms]]": true} {
 		pauses, chunks := 0, 0
-		req := &providers.ChatRequest{Model: "m", Stream: true, BeforeWait: func() { pauses++ }, Body: []byte(`{"model":"m","stream":true,"messages":[{"role":"user","content":"hi ` + delay + `"}]}`)}
+		req := &providers.ChatRequest{Model: "m", Stream: true, BeforeWait: func() error { pauses++; return nil }, Body: []byte(`{"model":"m","stream":true,"messages":[{"role":"user","content":"hi ` + delay + `"}]}`)}
 		answer, err := New(Options{}).Chat(t.Context(), req)
 		if err != nil {
 			t.Fatal(err)

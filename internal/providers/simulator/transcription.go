@@ -171,7 +171,7 @@ type transcriptStream struct {
 	ctx        context.Context
 	transcript *transcript
 	usage      providers.Usage
-	beforeWait func()
+	beforeWait func() error
 	sent       int // words
 	done       bool
 }
@@ -192,7 +192,9 @@ func (s *transcriptStream) Next() (providers.Chunk, error) {
 		return providers.Chunk{Data: data}, err
 	}
 	if s.beforeWait != nil {
-		s.beforeWait()
+		if err := s.beforeWait(); err != nil {
+			return providers.Chunk{}, err
+		}
 	}
 	s.done = true
 	data, err := json.Marshal(map[string]any{"type": "transcript.text.done", "text": s.transcript.text(), "usage": s.transcript.usage}, json.Deterministic(true))

@@ -25,7 +25,7 @@ type body struct {
 	cancel  context.CancelCauseFunc
 	source  io.ReadCloser
 	conn    *conn                        // from which an HTTP/1 response is read; nil if it isn't known
-	waiting func()                       // called before a read waits; may be nil
+	waiting func() error                 // called before a read waits; may be nil
 	request *http.Request                // as it was sent
 	idle    *timeoutError                // of a read
 	current atomic.Pointer[timeoutError] // of the running timer
@@ -52,15 +52,7 @@ func (b *body) stopTimer() {
 }
 
 func (b *body) Read(p []byte) (int, error) {
-	if b.conn == nil {
-		b.beforeWait()
-	} else {
-		b.conn.reader.Store(b)
-	}
-	n, err := b.source.Read(p)
-	if b.conn != nil {
-		b.conn.unsetReader(b)
-	}
+	n, err := b.read(p)
 	if b.stopTimer(); err != nil {
 		b.conn = nil // another request may use it
 	}
@@ -70,11 +62,26 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (b *body) beforeWait() {
+func (b *body) read(p []byte) (int, error) {
+	if b.conn == nil {
+		if err := b.beforeWait(); err != nil {
+			return 0, err
+		}
+		return b.source.Read(p)
+	}
+	b.conn.reader.Store(b)
+	defer b.conn.unsetReader(b)
+	return b.source.Read(p)
+}
+
+func (b *body) beforeWait() error {
 	if b.waiting != nil {
-		b.waiting()
+		if err := b.waiting(); err != nil {
+			return err
+		}
 	}
 	b.startTimer(b.idle)
+	return nil
 }
 
 // Close ends the request. If the body wasn't read to its end, it closes the connection.

@@ -52,7 +52,9 @@ func (b *body) putIdleConn(error) {
 func (c *conn) Read(p []byte) (int, error) {
 	if b := c.reader.Load(); b != nil && c.isEmpty() {
 		c.unsetReader(b) // once per read
-		b.beforeWait()
+		if err := b.beforeWait(); err != nil {
+			return 0, err
+		}
 	}
 	return c.TCPConn.Read(p)
 }

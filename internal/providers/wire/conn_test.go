@@ -50,7 +50,7 @@ func TestStreamAnnouncesOnlyReadsThatWait(t *testing.T) {
 					t.Fatal(err)
 				}
 				announced, events := 0, 0
-				e := NewEvents(resp, func() {
+				e := NewEvents(resp, func() error {
 					if announced*perBurst == events { // HTTP/2 announces every read
 						announced++
 						waits <- true
@@ -60,6 +60,7 @@ func TestStreamAnnouncesOnlyReadsThatWait(t *testing.T) {
 					} else if resp.ProtoMajor == 1 {
 						t.Errorf("announced a wait after %d events", events)
 					}
+					return nil
 				})
 				for ; ; events++ {
 					if _, _, err = e.Next(); err != nil {

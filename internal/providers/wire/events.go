@@ -41,8 +41,8 @@ type Events struct {
 var fullBuffers = sync.Pool{New: func() any { return new([fullBuffer]byte) }}
 
 // NewEvents reads the events of a response's body. beforeWait, if set, is called before a read that has to wait, and
-// before each read if that can't be known.
-func NewEvents(resp *http.Response, beforeWait func()) *Events {
+// before each read if that can't be known. Its error ends the read.
+func NewEvents(resp *http.Response, beforeWait func() error) *Events {
 	e := &Events{source: resp.Body, data: []byte{}, limit: maxEvent}
 	e.buf = e.first[:0]
 	if b, ok := e.source.(*body); ok {
