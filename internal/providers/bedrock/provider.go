@@ -76,7 +76,8 @@ func (p *Provider) Chat(ctx context.Context, req *providers.ChatRequest) (*provi
 		resp.Body.Close()
 		return nil, wire.ProtocolFailure("%.80q instead of an event stream", kind)
 	}
-	s := newStream(resp.Body, req.BeforeWait, stream{ChunkQueue: wire.ChunkQueue{Head: head, IncludeUsage: c.includeUsage}, provider: p, call: c})
+	wire.BeforeWait(resp, req.BeforeWait)
+	s := newStream(resp.Body, stream{ChunkQueue: wire.ChunkQueue{Head: head, IncludeUsage: c.includeUsage}, provider: p, call: c})
 	if err := s.start(); err != nil {
 		s.Close()
 		return nil, err

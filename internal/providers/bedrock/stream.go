@@ -66,21 +66,8 @@ type event struct {
 	Usage      *usage `json:"usage"`
 }
 
-// waitingReader calls beforeWait before each read.
-type waitingReader struct {
-	io.Reader
-	beforeWait func()
-}
-
-func (r waitingReader) Read(p []byte) (int, error) {
-	if r.beforeWait != nil {
-		r.beforeWait()
-	}
-	return r.Reader.Read(p)
-}
-
-func newStream(body io.ReadCloser, beforeWait func(), s stream) *stream {
-	s.body, s.events, s.decoder = body, bufio.NewReaderSize(waitingReader{body, beforeWait}, 16<<10), eventstream.NewDecoder()
+func newStream(body io.ReadCloser, s stream) *stream {
+	s.body, s.events, s.decoder = body, bufio.NewReaderSize(body, 16<<10), eventstream.NewDecoder()
 	s.blocks, s.count.prompt = map[int64]*openBlock{}, len(s.call.body)
 	return &s
 }

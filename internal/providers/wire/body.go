@@ -74,6 +74,14 @@ func (b *body) read(p []byte) (int, error) {
 	return b.source.Read(p)
 }
 
+// BeforeWait makes the body of a response call a function before a read that has to wait, and before each read if that
+// can't be known. Its error ends the read.
+func BeforeWait(resp *http.Response, do func() error) {
+	if b, ok := resp.Body.(*body); ok {
+		b.waiting = do
+	}
+}
+
 func (b *body) beforeWait() error {
 	if b.waiting != nil {
 		if err := b.waiting(); err != nil {

@@ -40,14 +40,11 @@ type Events struct {
 
 var fullBuffers = sync.Pool{New: func() any { return new([fullBuffer]byte) }}
 
-// NewEvents reads the events of a response's body. beforeWait, if set, is called before a read that has to wait, and
-// before each read if that can't be known. Its error ends the read.
+// NewEvents reads the events of a response's body. beforeWait may be nil: see BeforeWait.
 func NewEvents(resp *http.Response, beforeWait func() error) *Events {
 	e := &Events{source: resp.Body, data: []byte{}, limit: maxEvent}
 	e.buf = e.first[:0]
-	if b, ok := e.source.(*body); ok {
-		b.waiting = beforeWait
-	}
+	BeforeWait(resp, beforeWait)
 	return e
 }
 
