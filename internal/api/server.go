@@ -17,6 +17,7 @@ import (
 	"turnpike/internal/agents"
 	"turnpike/internal/agents/toolservers"
 	"turnpike/internal/apifiles"
+	"turnpike/internal/archive"
 	"turnpike/internal/audit"
 	"turnpike/internal/background"
 	"turnpike/internal/batches"
@@ -67,6 +68,7 @@ type Deps struct {
 
 	Conversations *conversations.Store
 	Contents      *contentlog.Store
+	Archive       *archive.Archive // nil without one
 	APIFiles      *apifiles.Store
 	Background    *background.Service
 	Notifications *notifications.Service

@@ -14,6 +14,7 @@ import (
 	"turnpike/internal/agents/toolservers"
 	"turnpike/internal/api"
 	"turnpike/internal/apifiles"
+	"turnpike/internal/archive"
 	"turnpike/internal/audit"
 	"turnpike/internal/background"
 	"turnpike/internal/batches"
@@ -70,6 +71,7 @@ type components struct {
 
 	conversations *conversations.Store
 	contents      *contentlog.Store
+	archive       *archive.Archive // nil without one
 	apiFiles      *apifiles.Store
 	outbox        *mail.Outbox
 	notifications *notifications.Service
@@ -175,6 +177,10 @@ func (i *instance) buildRecords(ctx context.Context) (err error) {
 		return err
 	}
 	i.apiFiles = apifiles.New(d, i.files, ring, i.now)
+	if i.archive, err = OpenArchive(d, i.cfg, i.node.ID, i.now); err != nil {
+		return err
+	}
+	i.contents.FindEntry = i.archive.Get
 	i.setQuotas(i.cfg.Limits)
 	return nil
 }
@@ -258,14 +264,14 @@ func (i *instance) renderBatchError(e batches.Endpoint, f *fault.Error, requestI
 func (i *instance) buildHandler(context.Context) error {
 	d := i.store.DB
 	pages, err := dashboard.New(dashboard.Options{DB: d, Ring: i.store.Ring, People: i.people, Keys: i.keys, Tokens: i.tokens, Settler: i.settler, Webhooks: i.hooks, Media: i.media,
-		Agents: i.agents, ToolServers: i.toolServers, Routes: i.routes, Gateway: i.gateway, Leaks: i.leaks, Federation: i.federation, Files: i.files, APIFiles: i.apiFiles, Contents: i.contents, Batches: i.batches, Outbox: i.outbox, Notifications: i.notifications, PublicURL: i.URL(), ListenURL: i.ListenURL(), Now: i.now,
+		Agents: i.agents, ToolServers: i.toolServers, Routes: i.routes, Gateway: i.gateway, Leaks: i.leaks, Federation: i.federation, Files: i.files, APIFiles: i.apiFiles, Contents: i.contents, Archive: i.archive, Batches: i.batches, Outbox: i.outbox, Notifications: i.notifications, PublicURL: i.URL(), ListenURL: i.ListenURL(), Now: i.now,
 		SignIn: func() *dashboard.SignInProvider { return i.settings.Load().signIn }, TrustedProxies: i.trustedProxies, Facts: i.facts, Definitions: i.manager()})
 	if err != nil {
 		return err
 	}
 	i.api = api.New(api.Deps{DB: d, Auth: i.auth, Keys: i.keys, Tokens: i.tokens, Projects: i.directory, Log: i.log, Settler: i.settler, Refused: i.refused, Throttled: i.throttled,
 		Limiter: i.limiter, Webhooks: i.hooks, Tunnels: i.tunnels, Files: i.files, Media: i.media, Agents: i.agents, ToolServers: i.toolServers, Routes: i.routes, Leaks: i.leaks, Federation: i.federation, Gateway: i.gateway,
-		Idempotency: i.idempotency, Conversations: i.conversations, Contents: i.contents, Background: i.background, APIFiles: i.apiFiles, Batches: i.batches, Notifications: i.notifications, Now: i.now, PublicURL: i.URL(), Version: i.version,
+		Idempotency: i.idempotency, Conversations: i.conversations, Contents: i.contents, Archive: i.archive, Background: i.background, APIFiles: i.apiFiles, Batches: i.batches, Notifications: i.notifications, Now: i.now, PublicURL: i.URL(), Version: i.version,
 		Operators: operators.Credentials{Ring: i.store.Ring, Now: i.now}, Definitions: i.manager()}, i.settings.Load().api)
 	public, err := url.Parse(i.URL())
 	if err != nil {
@@ -322,7 +328,7 @@ func (i *instance) startWork(ctx context.Context) {
 		i.lastUsed.Run, i.refused.Run, i.throttled.Run,
 		i.outbox.Run, i.hold.delay(i.hooks.Run), i.hold.delay(i.notifications.Run), i.tunnels.Run, i.hold.delay(i.media.Run), i.hold.delay(i.background.Run), i.hold.delay(i.batches.Run), i.hold.delay(i.agents.Run), i.leaks.Run,
 		func(ctx context.Context) { i.leases.Run(ctx, i.store.DB) },
-		i.settler.Run,
+		i.settler.Run, i.hold.delay(i.archive.Run),
 		i.hold.watch, i.hold.delay(i.runBackups), i.runCertificates, i.followDefinitions,
 	} {
 		i.work.Go(func() { run(ctx) })
@@ -330,6 +336,10 @@ func (i *instance) startWork(ctx context.Context) {
 }
 
 const (
+	// finalAfter is the age at which log entries are archived. Batches take up to 24 hours, and end the entries
+	// of their lines.
+	finalAfter = 24 * time.Hour
+
 	filesDirectory = "files"
 	// filesKey derives the key that signs URLs. No API key has the same hash,
 	// because API keys begin with tp_.
@@ -344,6 +354,12 @@ func (i *instance) openFiles(ctx context.Context) (err error) {
 	i.files, err = files.Open(ctx, files.Options{DB: i.store.DB, URL: string(i.cfg.Files.URL), Dir: filepath.Join(i.cfg.Data, filesDirectory), Key: key[:],
 		PublicURL: i.URL(), Retention: i.cfg.Files.Retention, FromBucket: i.cfg.Files.FromBucket, Now: i.now})
 	return err
+}
+
+// OpenArchive opens the archive of the request log. It returns nil if there is none.
+func OpenArchive(d *db.DB, c config.Config, node string, now func() time.Time) (*archive.Archive, error) {
+	return archive.New(archive.Options{DB: d, To: string(c.Audit.Archive.To), Spool: c.Data, Node: node, DatabaseDays: c.Audit.RetentionDays, Days: c.Audit.Archive.RetentionDays,
+		FinalAfter: max(finalAfter, c.Media.Deadline, c.Responses.Deadline), Now: now})
 }
 
 func (i *instance) fileURL(t accounts.Tenant, sha256, name string, expires time.Time) string {

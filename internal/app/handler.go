@@ -52,7 +52,7 @@ func (i *instance) facts() dashboard.Facts { return i.settings.Load().facts }
 func (i *instance) trustedProxies() []netip.Prefix { return i.settings.Load().api.TrustedProxies }
 
 func (i *instance) newFacts(c config.Config) dashboard.Facts {
-	f := dashboard.Facts{Version: i.version, RetryAfter: c.Webhooks.RetrySchedule, LogRetentionDays: c.Audit.RetentionDays, MailFrom: c.Mail.From,
+	f := dashboard.Facts{Version: i.version, RetryAfter: c.Webhooks.RetrySchedule, LogRetentionDays: c.Audit.KeptDays(), MailFrom: c.Mail.From,
 		WebhookTimeout: c.Webhooks.Timeout, FileRetention: c.Files.Retention, BodyBytes: int64(c.Limits.BodyBytes), ModelBodyBytes: int64(c.Limits.ModelBodyBytes),
 		LiveRequests: c.Limits.LiveRequestsPerMinute, LiveTokens: c.Limits.LiveTokensPerMinute, LiveInFlight: c.Limits.LiveInFlight, TestRequests: c.Limits.TestRequests(), TestFactor: c.Limits.TestFactor,
 		TestTools: accounts.ToolMode(c.Agents.TestToolsDefault), ToolRequests: c.Agents.RequestsPerMinute, HostRequests: c.Agents.HostRequestsPerMinute}

@@ -29,11 +29,11 @@ func (i *instance) buildRetention(context.Context) error {
 		{Name: "retired secrets", Run: i.keys.PurgeSecrets},
 		{Name: "idle users", Run: olderThan(i.now, endusers.Purge)},
 		{Name: "idempotency keys", Run: i.idempotency.Purge},
-		{Name: "requests", Run: olderThan(i.logWindow, audit.Purge)},
-		{Name: "admin actions", Run: olderThan(i.logWindow, audit.PurgeActions)},
-		{Name: "refused keys", Run: olderThan(i.logWindow, audit.PurgeRefused)},
-		{Name: "throttled requests", Run: olderThan(i.logWindow, audit.PurgeThrottled)},
-		{Name: "leak reports", Run: olderThan(i.logWindow, leaks.Purge)},
+		{Name: "requests", Run: i.purgeRequests},
+		{Name: "admin actions", Run: olderThan(i.archiveWindow, audit.PurgeActions)},
+		{Name: "refused keys", Run: olderThan(i.archiveWindow, audit.PurgeRefused)},
+		{Name: "throttled requests", Run: olderThan(i.archiveWindow, audit.PurgeThrottled)},
+		{Name: "leak reports", Run: olderThan(i.archiveWindow, leaks.Purge)},
 		{Name: "usage per minute", Run: olderThan(minutesKept, spend.PurgeUsage)},
 		{Name: "usage of users", Run: olderThan(usersKept, spend.PurgeUserUsage)},
 		{Name: "balances of past windows", Run: olderThan(i.now, spend.PurgeBalances)},
@@ -43,7 +43,7 @@ func (i *instance) buildRetention(context.Context) error {
 		{Name: "mails", Run: olderThan(i.hooks.RowsBefore, mail.Purge)},
 		{Name: "sessions and links", Run: i.people.Purge},
 		{Name: "content", Run: i.contents.Purge},
-		{Name: "content without log entries", Run: olderThan(i.logWindow, contentlog.PurgeUnlogged)},
+		{Name: "content without log entries", Run: olderThan(i.archiveWindow, contentlog.PurgeUnlogged)},
 		{Name: "content of deleted users", Run: olderThan(i.now, contentlog.PurgeUsers)},
 		{Name: "stored responses", Run: i.conversations.Purge},
 		{Name: "conversations", Run: i.conversations.PurgeConversations},
@@ -67,8 +67,42 @@ func olderThan(start func() time.Time, purge func(ctx context.Context, tx *db.Tx
 	}
 }
 
-// logWindow returns the start of the request log's retention.
+// logWindow returns the start of the request log's retention in the database.
 func (i *instance) logWindow() time.Time { return i.now().AddDate(0, 0, -i.cfg.Audit.RetentionDays) }
+
+// archiveWindow returns the start of the request log's retention in the database and the archive. Records about
+// the same time are kept for as long.
+func (i *instance) archiveWindow() time.Time {
+	days := i.cfg.Audit.KeptDays()
+	if days == 0 {
+		return time.Unix(0, 0)
+	}
+	return i.now().AddDate(0, 0, -days)
+}
+
+// purgeRequests purges the request log, unless the archive does.
+func (i *instance) purgeRequests(ctx context.Context, tx *db.Tx, limit int64) (int64, error) {
+	if i.archive != nil {
+		return 0, nil
+	}
+	return audit.Purge(ctx, tx, i.logWindow(), limit)
+}
+
+// dropRequests drops the partitions of the request log whose entries are past their retention. With an archive,
+// they are empty.
+func (i *instance) dropRequests(ctx context.Context) error {
+	before := i.logWindow()
+	if i.archive != nil {
+		archived, err := i.archive.Emptied(ctx)
+		if err != nil {
+			return err
+		}
+		if archived.Before(before) { // the zero time drops nothing
+			before = archived
+		}
+	}
+	return audit.Requests.Drop(ctx, i.store.DB, before)
+}
 
 func (i *instance) rotatePartitions(ctx context.Context) error {
 	d := i.store.DB
@@ -78,7 +112,7 @@ func (i *instance) rotatePartitions(ctx context.Context) error {
 	for _, p := range []db.Partitioned{webhooks.Attempts, webhooks.Deliveries, events.Table} {
 		err = errors.Join(err, p.Drop(ctx, d, before))
 	}
-	return errors.Join(err, audit.Requests.Drop(ctx, d, i.logWindow()), i.deleteClaimedFirstRun(ctx))
+	return errors.Join(err, i.dropRequests(ctx), i.deleteClaimedFirstRun(ctx))
 }
 
 var partitionedTables = []db.Partitioned{audit.Requests, events.Table, webhooks.Deliveries, webhooks.Attempts}

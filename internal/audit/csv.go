@@ -2,7 +2,6 @@ package audit
 
 import (
 	"bytes"
-	"context"
 	"encoding/csv"
 	"encoding/json"
 	"iter"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"turnpike/internal/db"
-	"turnpike/internal/visibility"
 )
 
 var csvHeader = []string{"request_id", "created_at", "key_id", "key_hint", "scoped_token_id", "token_metadata", "ip", "method", "path", "status",
@@ -24,11 +22,11 @@ func (e *Entry) csvRow() []string {
 	return []string{e.RequestID, e.CreatedAt.UTC().Format(time.RFC3339Nano), e.KeyID, e.KeyHint, e.TokenID, string(e.TokenMetadata), e.IP, e.Method, e.Path,
 		csvNumber(int64(e.Status)), e.ErrorCode, e.Model, e.Provider, string(e.Attempts), e.Project, string(e.Environment), csvCount(e.InputTokens), csvCount(e.OutputTokens), csvCount(e.CachedTokens),
 		e.Credits.String(), e.UnbilledCredits.String(), e.SimulatedCredits.String(), e.PriceVersion, e.UsageSource, csvMS(e.Latency), csvMS(e.Upstream), e.UserAgent, e.EndUser,
-		e.AskedFor(), failure.Message, failure.Param, failure.RefusedBy.text(), csvMS(e.Queue), csvMS(e.FirstToken)}
+		e.AskedFor(), failure.Message, failure.Param, failure.RefusedBy.String(), csvMS(e.Queue), csvMS(e.FirstToken)}
 }
 
-// text returns the refuser as JSON, or an empty string for nil.
-func (r *Refuser) text() string {
+// String returns the refuser as JSON, or an empty string for nil.
+func (r *Refuser) String() string {
 	if r == nil {
 		return ""
 	}
@@ -71,16 +69,16 @@ func SafeCells(row []string) []string {
 // exportPage is the number of entries in one part of an export.
 const exportPage = 1000
 
-// Export returns all matching entries as CSV, in parts, so that its memory
-// doesn't grow with the log. A part is valid until the next one.
-func Export(ctx context.Context, q db.Querier, vis visibility.Filter, f Filter, page db.Page) iter.Seq2[[]byte, error] {
+// Export returns all entries of a list as CSV, in parts, so that its memory doesn't grow with the log. A part
+// is valid until the next one.
+func Export(list func(db.Page) (*db.Found[*Entry], error), page db.Page) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		page.Limit = exportPage
 		var buf bytes.Buffer
 		w := csv.NewWriter(&buf)
 		_ = w.Write(csvHeader) // writing to memory never fails
 		for {
-			r, err := List(ctx, q, vis, f, page)
+			r, err := list(page)
 			if err != nil {
 				yield(nil, err)
 				return

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"turnpike/internal/db"
@@ -22,6 +23,7 @@ type Filter struct {
 	Status  int
 	Charged bool // cost credits
 	Search  Search
+	MinID   string // entries with smaller IDs don't match; empty for all
 }
 
 // Search selects entries by the dashboard's search box. In its texts, * stands
@@ -97,6 +99,9 @@ func (f Filter) search(ctx context.Context, q db.Querier, vis visibility.Filter)
 	if !f.Until.IsZero() {
 		s.Where.Add("id <", ids.Floor(ids.Request, f.Until))
 	}
+	if f.MinID != "" {
+		s.Where.Add("id >=", f.MinID)
+	}
 	for _, by := range []struct{ column, value string }{{"project", vis.Project}, {"model", f.Model}, {"project", f.Project}, {"ip", f.IP}, {"end_user_id", f.EndUser}} {
 		if by.value != "" {
 			s.Filter.Add(by.column+" =", by.value)
@@ -111,6 +116,47 @@ func (f Filter) search(ctx context.Context, q db.Querier, vis visibility.Filter)
 	f.Search.conditions(&s.Filter)
 	return s, nil
 }
+
+// Matches reports whether an entry is visible and matches the filter, as List does in
+// SQL.
+func (f Filter) Matches(vis visibility.Filter, e *Entry) bool {
+	for _, by := range []struct{ value, has string }{{f.KeyID, e.KeyID}, {f.Model, e.Model}, {f.Project, e.Project}, {f.IP, e.IP}, {f.EndUser, e.EndUser}} {
+		if by.value != "" && by.value != by.has {
+			return false
+		}
+	}
+	return vis.Includes(e.Tenant, e.Project) && f.Range().includes(e.RequestID) &&
+		(f.Status == 0 || f.Status == e.Status) && (!f.Charged || e.Credits > 0) && f.Search.matches(e)
+}
+
+// Range returns the IDs that can match.
+func (f Filter) Range() (r IDRange) {
+	if !f.Since.IsZero() {
+		r.From = ids.Floor(ids.Request, f.Since)
+	}
+	if !f.Until.IsZero() {
+		r.To = ids.Floor(ids.Request, f.Until)
+	}
+	r.From = max(r.From, f.MinID)
+	return r
+}
+
+func (s Search) matches(e *Entry) bool {
+	if len(s.KeyIDs) > 0 && !slices.Contains(s.KeyIDs, e.KeyID) {
+		return false
+	}
+	for _, by := range []struct{ pattern, has string }{{s.KeyHint, e.KeyHint}, {s.Provider, e.Provider}, {s.Project, e.Project}, {s.IP, e.IP},
+		{s.Method, e.Method}, {s.Path, e.Path}, {s.Error, e.ErrorCode}} {
+		if by.pattern != "" && !db.Match(by.pattern, by.has) {
+			return false
+		}
+	}
+	return (s.Model == "" || db.Match(s.Model, e.Model) || db.Match(s.Model, e.Requested)) &&
+		inRange(s.Status, int64(e.Status)) && inRange(s.Latency, e.Latency.Microseconds()) && s.Cost.Includes(int64(e.Credits+e.SimulatedCredits))
+}
+
+// inRange reports whether a value that may be missing, which is stored as NULL, is in a range.
+func inRange(r db.Range, n int64) bool { return r == (db.Range{}) || n != 0 && r.Includes(n) }
 
 // keyBelongs reports whether a key belongs to the tenant, according to its
 // newest entry. It returns false for keys without entries.

@@ -4,25 +4,21 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"turnpike/internal/db"
+	"turnpike/internal/nodes"
 )
 
 const (
 	lastRow    = "last_backup"
 	failureRow = "backup_failure"
-	// claimRow says until when a node makes the backup: microseconds with leading
-	// zeros, which sort as text, and the node.
-	claimRow = "backup_claim"
+	claimRow   = "backup_claim" // see nodes.Claim
 
 	checkInterval = time.Minute
-	renewInterval = 30 * time.Second
-	claimDuration = 4 * renewInterval
 	// retryInterval is the pause after a failure.
 	retryInterval = 10 * time.Minute
 )
@@ -104,34 +100,26 @@ func Run(ctx context.Context, current func() *Schedule, changed <-chan struct{})
 
 // RunDue makes a backup if one is due and no other node makes it. It returns nil
 // if not.
-func (s *Schedule) RunDue(ctx context.Context) (*Manifest, error) {
+func (s *Schedule) RunDue(ctx context.Context) (m *Manifest, err error) {
 	if due, err := s.due(ctx); err != nil || !due {
 		return nil, err
 	}
-	claim, err := s.claim(ctx)
-	if err != nil || claim == "" {
+	claim := &nodes.Claim{DB: s.DB, Row: claimRow, Node: s.Node, Now: s.Now}
+	if taken, err := claim.Take(ctx); err != nil || !taken {
 		return nil, err
 	}
 	if due, err := s.due(ctx); err != nil || !due { // another node may have made it meanwhile
-		return nil, errors.Join(err, s.renew(ctx, &claim, 0))
+		return nil, errors.Join(err, claim.End(ctx, 0))
 	}
-	working, cancel := context.WithCancelCause(ctx)
-	renewed := make(chan struct{})
-	go func() {
-		defer close(renewed)
-		s.keepClaim(working, cancel, &claim)
-	}()
-	m, err := Create(working, s.Options)
-	if cause := context.Cause(working); err != nil && cause != nil {
-		err = cause
-	}
-	cancel(nil)
-	<-renewed
+	err = claim.Hold(ctx, func(ctx context.Context) (err error) {
+		m, err = Create(ctx, s.Options)
+		return err
+	})
 	if err != nil {
-		return m, errors.Join(err, s.fail(context.WithoutCancel(ctx), err, &claim))
+		return m, errors.Join(err, s.fail(context.WithoutCancel(ctx), err, claim))
 	}
 	slog.Info("created a backup", "name", m.Name, "bytes", m.Bytes(), "files_missing", m.MissingFiles)
-	return m, s.renew(ctx, &claim, 0)
+	return m, claim.End(ctx, 0)
 }
 
 func (s *Schedule) due(ctx context.Context) (bool, error) {
@@ -141,68 +129,14 @@ func (s *Schedule) due(ctx context.Context) (bool, error) {
 
 func (s *Schedule) now() time.Time { return s.DB.At(s.Now()) }
 
-func (s *Schedule) until(after time.Duration) string {
-	return fmt.Sprintf("%020d %s", s.now().Add(after).UnixMicro(), s.Node)
-}
-
-// claim reserves the backup for this node. It returns an empty string if another
-// node has it.
-func (s *Schedule) claim(ctx context.Context) (claim string, err error) {
-	err = s.DB.Write(ctx, func(tx *db.Tx) error {
-		claim = s.until(claimDuration)
-		n, err := tx.Exec(ctx, `INSERT INTO meta (name, value) VALUES ($1, $2)
-			ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE meta.value < $3`, claimRow, claim, s.until(0))
-		if n == 0 {
-			claim = ""
-		}
-		return err
-	})
-	return claim, db.Wrap(err, "claim the backup")
-}
-
-var errClaimLost = errors.New("another node has taken over the backup, because this one could not reach the database")
-
-// keepClaim renews the claim until ctx ends, or cancels it.
-func (s *Schedule) keepClaim(ctx context.Context, cancel context.CancelCauseFunc, claim *string) {
-	tick := time.NewTicker(renewInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-		if err := s.renew(ctx, claim, claimDuration); errors.Is(err, errClaimLost) {
-			cancel(err)
-			return
-		}
-	}
-}
-
-// renew sets the end of the claim.
-func (s *Schedule) renew(ctx context.Context, claim *string, after time.Duration) error {
-	next := s.until(after)
-	err := s.DB.Write(ctx, func(tx *db.Tx) error {
-		n, err := tx.Exec(ctx, "UPDATE meta SET value = $3 WHERE name = $1 AND value = $2", claimRow, *claim, next)
-		if err == nil && n == 0 {
-			err = errClaimLost
-		}
-		return err
-	})
-	if err == nil {
-		*claim = next
-	}
-	return err
-}
-
 // fail records a failure, and keeps the claim until the next attempt.
-func (s *Schedule) fail(ctx context.Context, cause error, claim *string) error {
+func (s *Schedule) fail(ctx context.Context, cause error, claim *nodes.Claim) error {
 	text, err := json.Marshal(Failure{s.now().UTC(), cause.Error()})
 	if err != nil {
 		return err
 	}
 	err = s.DB.Write(ctx, func(tx *db.Tx) error { return setMeta(ctx, tx, failureRow, string(text)) })
-	return errors.Join(err, s.renew(ctx, claim, min(retryInterval, s.Interval)))
+	return errors.Join(err, claim.End(ctx, min(retryInterval, s.Interval)))
 }
 
 // Metrics reports the last good backup and the hold of a restored server.

@@ -77,10 +77,10 @@ func newDoctor(e *env) *cobra.Command {
 		Use:   "doctor",
 		Short: "Check the installation and suggest fixes",
 		Long: `Checks the settings, the limit of open files, the data directory, the master key,
-the database, the bucket for files, the age of the last backup, the TLS
-certificate, the mail server, the sign-in provider and the model providers, whether
+the database, the bucket for files, the age of the last backup, the archive of the
+request log, the TLS certificate, the mail server, the sign-in provider and the model providers, whether
 or not a server runs. It changes nothing, except that it writes, reads and deletes a
-small object in the bucket. It checks that the database accepts writes by writing a
+small object in the bucket and in the archive. It checks that the database accepts writes by writing a
 row as it is. To
 check the key of a model provider, it requests the list of models. It exits with 1
 if a check fails.
@@ -214,6 +214,7 @@ func checkStorage(ctx context.Context, l config.Loaded) []finding {
 	}
 	out = append(out, checkFiles(ctx, l, n)...)
 	out = append(out, checkBackups(ctx, l, d)...)
+	out = append(out, checkArchive(ctx, l, d)...)
 	return append(out, checkDomains(ctx, l, d)...)
 }
 
@@ -242,6 +243,37 @@ func writeError(err error) error {
 	}
 	return fmt.Errorf("the database is readable, but accepts no writes: %w; a failover may be in progress, a synchronous standby may be down, "+
 		"the address may lead to a standby, or the disk may be full", err)
+}
+
+// maxArchiveLag is how long a day may have been due before doctor complains.
+const maxArchiveLag = 24 * time.Hour
+
+// checkArchive checks the archive of the request log.
+func checkArchive(ctx context.Context, l config.Loaded, d *db.DB) []finding {
+	a, err := app.OpenArchive(d, l.Config, "", time.Now)
+	if err == nil && a == nil {
+		return nil
+	}
+	return []finding{checkService(ctx, "log archive", func(ctx context.Context) (string, error) {
+		if err != nil {
+			return "", err
+		}
+		s, err := a.Status(ctx)
+		if err != nil {
+			return "", err
+		}
+		if s.Failure != nil {
+			return "", fmt.Errorf("the last attempt to archive failed at %s: %s; entries stay in the database until it succeeds", s.Failure.At.Format(time.RFC3339), s.Failure.Error)
+		}
+		if s.Lag > maxArchiveLag {
+			return "", fmt.Errorf("a day of the request log has been due for %s; check that a server runs, and its log", formatDuration(s.Lag.Round(time.Second)))
+		}
+		state := "no day is archived yet"
+		if !s.Until.IsZero() {
+			state = fmt.Sprintf("archived until %s, %s entries", s.Until.Format(time.DateOnly), grouped(s.Entries))
+		}
+		return state, a.Check(ctx)
+	})}
 }
 
 // checkFiles checks the bucket, which a cluster needs.

@@ -85,6 +85,7 @@ func (c Config) Validate() error {
 		"is shorter than 16 characters, which can be guessed; openssl rand -hex 24 makes a good one")
 	c.checkMail(f)
 	f.note("backup.to", BackupFault(string(c.Backup.To)))
+	c.Audit.check(f)
 	c.OIDC.check(f)
 	for _, o := range c.AllowedOrigins {
 		f.note("allowed_origins", originFault(o))
@@ -198,6 +199,15 @@ func (c Config) checkFiles(f *faults) {
 	// The first files of a job must still exist when it ends.
 	f.addIf(c.Files.Retention < c.Media.Deadline, "files.retention",
 		"%v is less than media.deadline: parts of a job could be gone before its end; expected at least %v", c.Files.Retention, c.Media.Deadline)
+}
+
+func (a Audit) check(f *faults) {
+	if a.Archive.To == "" {
+		return
+	}
+	f.note("audit.archive.to", BackupFault(string(a.Archive.To)))
+	f.addIf(a.Archive.RetentionDays != 0 && a.Archive.RetentionDays < a.RetentionDays, "audit.archive.retention_days",
+		"%d is less than audit.retention_days, so nothing would be read from the archive; expected at least %d, or 0 to keep the archive forever", a.Archive.RetentionDays, a.RetentionDays)
 }
 
 func (c Config) checkMail(f *faults) {

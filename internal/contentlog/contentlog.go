@@ -52,6 +52,9 @@ type Content struct {
 
 // Store stores content.
 type Store struct {
+	// FindEntry returns a visible entry of the request log.
+	FindEntry func(ctx context.Context, q db.Querier, vis visibility.Filter, requestID string) (*audit.Entry, error)
+
 	ring    *keyring.Ring
 	now     func() time.Time
 	queue   *db.Queue[*row]
@@ -66,7 +69,7 @@ type row struct {
 
 // New creates a store that writes with the group's other writes.
 func New(g *db.Group, ring *keyring.Ring, now func() time.Time) *Store {
-	s := &Store{ring: ring, now: now}
+	s := &Store{FindEntry: audit.Get, ring: ring, now: now}
 	s.queue = db.NewQueue(g, false, write).Linger(linger)
 	return s
 }
@@ -149,7 +152,7 @@ func (s *Store) ExpiresAt(ctx context.Context, q db.Querier, e *audit.Entry) (ti
 // Read returns the content of a visible request and records in the admin log who read it. Nothing may be shown
 // before the transaction is committed.
 func (s *Store) Read(ctx context.Context, tx *db.Tx, by audit.Actor, vis visibility.Filter, requestID string) (*Content, error) {
-	e, err := audit.Get(ctx, tx, vis, requestID)
+	e, err := s.FindEntry(ctx, tx, vis, requestID)
 	if err != nil {
 		return nil, err
 	}

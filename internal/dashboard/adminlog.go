@@ -124,7 +124,7 @@ func (req *request) searchActor(box *searchBox, value string, members []*account
 		return []string{value}, nil
 	}
 	for _, u := range members {
-		if matches(strings.ToLower(value), strings.ToLower(u.Name)) || strings.EqualFold(value, u.Email) {
+		if db.Match(strings.ToLower(value), strings.ToLower(u.Name)) || strings.EqualFold(value, u.Email) {
 			actors = append(actors, u.ID)
 		}
 	}

@@ -76,7 +76,7 @@ func (req *request) readMonth(d *billingData) error {
 	d.Total = balance.Spent
 	page := req.page(ids.Request)
 	f := audit.Filter{Since: d.Month.Start(), Until: d.Month.End(), Charged: true}
-	found, err := audit.List(req.Context(), req.s.DB, req.principal.Visibility(), f, page)
+	found, err := req.s.Archive.List(req.Context(), req.s.DB, req.principal.Visibility(), f, page)
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 	"turnpike/internal/agents"
 	"turnpike/internal/agents/toolservers"
 	"turnpike/internal/apifiles"
+	"turnpike/internal/archive"
 	"turnpike/internal/batches"
 	"turnpike/internal/clientip"
 	"turnpike/internal/contentlog"
@@ -62,6 +63,7 @@ type Options struct {
 	Files       *files.Store
 	APIFiles    *apifiles.Store
 	Contents    *contentlog.Store
+	Archive     *archive.Archive // nil without one
 	Batches     *batches.Service
 	Outbox      *mail.Outbox
 	// Notifications are the settings of the workspace's incoming webhook.
@@ -89,8 +91,8 @@ type Facts struct {
 	Version          string
 	ConfigHash       string          // of this node's settings
 	RetryAfter       []time.Duration // of webhooks
-	LogRetentionDays int
-	MailServer       string // host and port, or empty
+	LogRetentionDays int             // 0 means forever
+	MailServer       string          // host and port, or empty
 	MailFrom         string
 
 	WebhookTimeout time.Duration

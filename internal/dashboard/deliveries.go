@@ -93,7 +93,7 @@ func (req *request) deliveryFilter() (f webhooks.DeliveryFilter, box *searchBox,
 		switch {
 		case slices.Contains(webhooks.States, webhooks.State(word)):
 			return "status"
-		case slices.ContainsFunc(events.Types, func(t events.Type) bool { return matches(word, string(t)) }):
+		case slices.ContainsFunc(events.Types, func(t events.Type) bool { return db.Match(word, string(t)) }):
 			return "event"
 		}
 		return ""
@@ -109,7 +109,7 @@ func (req *request) deliveryFilter() (f webhooks.DeliveryFilter, box *searchBox,
 		f.EndpointID = endpoint
 	default:
 		for i, e := range list.Rows {
-			if matches(strings.ToLower(endpoint), strings.ToLower(names[i])) || matches(endpoint, e.URL) {
+			if db.Match(strings.ToLower(endpoint), strings.ToLower(names[i])) || db.Match(endpoint, e.URL) {
 				f.EndpointIDs = append(f.EndpointIDs, e.ID)
 			}
 		}
@@ -123,7 +123,7 @@ func (req *request) deliveryFilter() (f webhooks.DeliveryFilter, box *searchBox,
 
 // eventHint notes an event that doesn't exist.
 func (box *searchBox) eventHint(event string) {
-	if event != "" && !slices.ContainsFunc(events.Types, func(t events.Type) bool { return matches(event, string(t)) }) {
+	if event != "" && !slices.ContainsFunc(events.Types, func(t events.Type) bool { return db.Match(event, string(t)) }) {
 		box.Hints = append(box.Hints, "No event is named "+event+".")
 	}
 }

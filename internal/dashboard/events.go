@@ -82,7 +82,7 @@ func eventsPage(req *request) (*view, error) {
 		{Name: "project", Label: "Project", Help: "the ID of a project", Values: projects, Set: logsearch.Text(&f.Project)},
 	}
 	l.Word = func(word string) string {
-		if slices.ContainsFunc(events.Types, func(t events.Type) bool { return matches(word, string(t)) }) {
+		if slices.ContainsFunc(events.Types, func(t events.Type) bool { return db.Match(word, string(t)) }) {
 			return "event"
 		}
 		return ""

@@ -33,7 +33,7 @@ type requestData struct {
 
 func requestPage(req *request) (*view, error) {
 	id := req.id()
-	e, err := audit.Get(req.Context(), req.s.DB, req.principal.Visibility(), id)
+	e, err := req.s.Archive.Get(req.Context(), req.s.DB, req.principal.Visibility(), id)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (req *request) neighbors(f audit.Filter, id, query string) (newer, older st
 		page *string
 		asc  bool
 	}{{&newer, true}, {&older, false}} {
-		found, err := audit.List(req.Context(), req.s.DB, req.principal.Visibility(), f, db.Page{After: id, Asc: to.asc, Limit: 1})
+		found, err := req.s.Archive.List(req.Context(), req.s.DB, req.principal.Visibility(), f, db.Page{After: id, Asc: to.asc, Limit: 1})
 		if err != nil {
 			return "", "", err
 		}

@@ -9,7 +9,6 @@ import (
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
-	"turnpike/internal/audit"
 	"turnpike/internal/catalog"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
@@ -124,7 +123,7 @@ func (req *request) loggedRequest(id string) (*loggedRequest, error) {
 	if !ids.Valid(ids.Request, id) {
 		return nil, fault.NoSuch("request", id)
 	}
-	e, err := audit.Get(req.Context(), req.s.DB, req.principal.Visibility(), id)
+	e, err := req.s.Archive.Get(req.Context(), req.s.DB, req.principal.Visibility(), id)
 	if err != nil {
 		return nil, err
 	}
@@ -242,7 +241,7 @@ type requestFacts struct {
 }
 
 func playgroundRequest(req *request) (*requestFacts, error) {
-	e, err := audit.Get(req.Context(), req.s.DB, req.principal.Visibility(), req.id())
+	e, err := req.s.Archive.Get(req.Context(), req.s.DB, req.principal.Visibility(), req.id())
 	if err != nil {
 		return nil, err
 	}

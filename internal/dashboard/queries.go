@@ -175,7 +175,7 @@ func keysNamed(ctx context.Context, q db.Querier, t accounts.Tenant, pattern str
 	err = db.Each(rows, err, func(r db.Row) error {
 		var id, name string
 		err := r.Scan(&id, &name)
-		if len(out) < maxChoices && (matches(pattern, name) || strings.EqualFold(pattern, name)) {
+		if len(out) < maxChoices && (db.Match(pattern, name) || strings.EqualFold(pattern, name)) {
 			out = append(out, id)
 		}
 		return err

@@ -73,9 +73,9 @@ func (f *requestSearch) language(known requestChoices) searchable {
 			return "path"
 		case slices.Contains(errorCodes(), word):
 			return "error"
-		case slices.ContainsFunc(known.models, func(m string) bool { return matches(word, m) }):
+		case slices.ContainsFunc(known.models, func(m string) bool { return db.Match(word, m) }):
 			return "model"
-		case slices.ContainsFunc(known.keys, func(k string) bool { return matches(word, k) }):
+		case slices.ContainsFunc(known.keys, func(k string) bool { return db.Match(word, k) }):
 			return "key"
 		}
 		return ""
@@ -163,7 +163,7 @@ func requestsPage(req *request) (*view, error) {
 	}
 	page, found := req.page(ids.Request), &db.Found[*audit.Entry]{}
 	if !box.Unmatched() {
-		if found, err = audit.List(req.Context(), req.s.DB, req.principal.Visibility(), f, page); err != nil {
+		if found, err = req.s.Archive.List(req.Context(), req.s.DB, req.principal.Visibility(), f, page); err != nil {
 			return nil, err
 		}
 		if err := req.drawRequests(box, f); err != nil {
@@ -237,7 +237,7 @@ func (req *request) rolledUp(f audit.Filter, t db.Timeline) (*db.TimelineCounts,
 	out := &db.TimelineCounts{Steps: make([]db.StepCount, t.Steps), Since: since}
 	for _, x := range list {
 		i := int(x.Start.Sub(t.Start) / t.Step)
-		if i < 0 || i >= t.Steps || s.Model != "" && !matches(s.Model, x.Model) || s.Provider != "" && !matches(s.Provider, x.Provider) || s.Project != "" && !matches(s.Project, x.Project) {
+		if i < 0 || i >= t.Steps || s.Model != "" && !db.Match(s.Model, x.Model) || s.Provider != "" && !db.Match(s.Provider, x.Provider) || s.Project != "" && !db.Match(s.Project, x.Project) {
 			continue
 		}
 		if onlyFailed {
@@ -261,7 +261,7 @@ func exportRequests(req *request) (*view, error) {
 	if box.Unmatched() {
 		return nil, fault.Invalid("q", "%s", box.Hints[0])
 	}
-	for part, err := range audit.Export(req.Context(), req.s.DB, req.principal.Visibility(), f, db.Page{}) {
+	for part, err := range req.s.Archive.Export(req.Context(), req.s.DB, req.principal.Visibility(), f, db.Page{}) {
 		if err != nil {
 			return nil, req.failDownload(err)
 		}

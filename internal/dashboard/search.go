@@ -445,19 +445,3 @@ func within(t db.Timeline, until time.Time) (from, to time.Time) {
 	}
 	return t.Start, to
 }
-
-// matches reports whether a text matches a pattern with *, as db.Conditions does.
-func matches(pattern, text string) bool {
-	if !strings.Contains(pattern, "*") {
-		return pattern == text
-	}
-	parts := strings.Split(strings.ToLower(pattern), "*")
-	rest, found := strings.CutPrefix(strings.ToLower(text), parts[0])
-	last := len(parts) - 1
-	for _, part := range parts[1:last] {
-		if found {
-			_, rest, found = strings.Cut(rest, part)
-		}
-	}
-	return found && strings.HasSuffix(rest, parts[last])
-}

@@ -184,6 +184,11 @@ func (c *Conditions) AddIn(column string, values []string) {
 // Range is a range of whole numbers. Both ends are inclusive, and nil is open.
 type Range struct{ Min, Max *int64 }
 
+// Includes reports whether a number is in the range.
+func (r Range) Includes(n int64) bool {
+	return (r.Min == nil || n >= *r.Min) && (r.Max == nil || n <= *r.Max)
+}
+
 // AddRange adds the condition that a column is in a range.
 func (c *Conditions) AddRange(column string, r Range) {
 	if r.Min != nil {
@@ -212,6 +217,22 @@ func (c *Conditions) AddMatch(pattern string, columns ...string) {
 		}
 	}
 	c.list = append(c.list, "("+strings.Join(either, " OR ")+")")
+}
+
+// Match reports whether a text matches a pattern as AddMatch does. A missing text matches none.
+func Match(pattern, text string) bool {
+	if text == "" || !strings.Contains(pattern, "*") {
+		return text != "" && pattern == text
+	}
+	parts := strings.Split(strings.ToLower(pattern), "*")
+	rest, found := strings.CutPrefix(strings.ToLower(text), parts[0])
+	last := len(parts) - 1
+	for _, part := range parts[1:last] {
+		if found {
+			_, rest, found = strings.Cut(rest, part)
+		}
+	}
+	return found && strings.HasSuffix(rest, parts[last])
 }
 
 var likePattern = strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`, "*", "%")

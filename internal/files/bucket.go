@@ -220,12 +220,21 @@ type download struct {
 }
 
 func (b *bucket) open(ctx context.Context, key string, offset int64) (io.ReadCloser, error) {
+	return b.openPart(ctx, key, offset, 0)
+}
+
+// openPart reads a number of bytes of an object, or all from the offset on if it is 0.
+func (b *bucket) openPart(ctx context.Context, key string, offset, size int64) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	idle := time.AfterFunc(b.timeout, func() { cancel(errSilent) })
 	defer idle.Stop()
 	var options minio.GetObjectOptions
-	if offset > 0 {
-		if err := options.SetRange(offset, 0); err != nil {
+	if offset > 0 || size > 0 {
+		end := int64(0)
+		if size > 0 {
+			end = offset + size - 1
+		}
+		if err := options.SetRange(offset, end); err != nil {
 			cancel(nil)
 			return nil, err
 		}

@@ -89,6 +89,24 @@ func (b *Bucket) Open(ctx context.Context, key string) (io.ReadCloser, error) {
 	return r, err
 }
 
+// ReadAt reads len(p) bytes of an object. It returns ErrGone if the object doesn't
+// exist, and io.ErrUnexpectedEOF if it is shorter.
+func (b *Bucket) ReadAt(ctx context.Context, key string, p []byte, offset int64) error {
+	if len(p) == 0 {
+		return nil
+	}
+	r, err := b.bucket.openPart(ctx, b.prefix+key, offset, int64(len(p)))
+	if errors.Is(err, errMissing) {
+		return ErrGone
+	}
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	_, err = io.ReadFull(r, p)
+	return err
+}
+
 // Each calls use for every key with a prefix, in order.
 func (b *Bucket) Each(ctx context.Context, prefix string, use func(key string) error) error {
 	ctx, cancel := context.WithCancel(ctx)

@@ -15,12 +15,12 @@ var layers = []layer{
 	{"commands", list("cli")},
 	{"wiring", list("app")},
 	{"faces", list("api dashboard tunnel")},
-	{"engines", list("gateway providers media background agents batches webhooks notifications leaks federation lanes mail retention backup certificates")},
+	{"engines", list("gateway providers media background agents batches webhooks notifications leaks federation lanes mail retention backup certificates archive")},
 	{"records", list("accounts endusers idempotency conversations access people limits spend catalog events audit files apifiles operators modelroutes contentlog")},
 	{"settings", list("config")},
 	{"upper ground", list("nodes visibility openai web docsite")},
 	{"middle ground", list("db safehttp jsonbody keyring addrlimit connlimit logsearch")},
-	{"lower ground", list("ids fault credits fsync audio clientip safeschema watch minisign")},
+	{"lower ground", list("ids fault credits fsync audio clientip safeschema watch minisign parquet")},
 	{"public", list("webhook docs")},
 }
 

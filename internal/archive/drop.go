@@ -1,0 +1,251 @@
+package archive
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"time"
+
+	"turnpike/internal/audit"
+	"turnpike/internal/db"
+	"turnpike/internal/ids"
+	"turnpike/internal/parquet"
+)
+
+const (
+	deleteBatch = 1000
+	// deletePause leaves the database to requests.
+	deletePause = 20 * time.Millisecond
+	// sumStep is the part of a day that is summed up in one query.
+	sumStep = 15 * time.Minute
+)
+
+// dropAll deletes the entries of days that are past their time in the database, the oldest first. It returns the
+// number of days.
+func (w *worker) dropAll(ctx context.Context) (int, error) {
+	until := dayOf(w.DB.At(w.Now()).AddDate(0, 0, -w.DatabaseDays)) // this day isn't past it yet
+	days, err := db.List(ctx, w.DB, scanDay, "SELECT "+dayColumns+" FROM log_archive_days WHERE state = $1 OR state = $2 AND day < $3 ORDER BY day",
+		string(dayDropping), string(dayArchived), string(until))
+	if err != nil {
+		return 0, err
+	}
+	for n, rec := range days {
+		if dropped, err := w.drop(ctx, rec); err != nil {
+			return n, fmt.Errorf("delete %s, which is archived: %w", rec.day, err)
+		} else if !dropped {
+			return n, nil
+		}
+	}
+	return len(days), nil
+}
+
+// drop deletes the entries of a day. It returns false if earlier entries must be archived first.
+func (w *worker) drop(ctx context.Context, rec *record) (bool, error) {
+	first, err := audit.FirstID(ctx, w.DB, "")
+	if err != nil || first != "" && first < rec.day.ids().From {
+		return false, err
+	}
+	if rec.state == dayArchived {
+		if err := w.compare(ctx, rec); err != nil {
+			return false, err
+		}
+	}
+	if err := w.verify(ctx, rec); err != nil {
+		return false, err
+	}
+	if err := w.setState(ctx, rec.day, dayDropping); err != nil {
+		return false, err
+	}
+	deleted, err := w.deleteEntries(ctx, rec.day.ids())
+	if err != nil {
+		return false, err
+	}
+	slog.Info("deleted the archived entries of a day from the database", "day", string(rec.day), "entries", deleted)
+	return true, w.setState(ctx, rec.day, dayDropped)
+}
+
+func (w *worker) setState(ctx context.Context, d day, state dayState) error {
+	return w.DB.Write(ctx, func(tx *db.Tx) error {
+		if err := w.claim.Check(ctx, tx); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, "UPDATE log_archive_days SET state = $2 WHERE day = $1", string(d), string(state))
+		return err
+	})
+}
+
+func (w *worker) deleteEntries(ctx context.Context, r audit.IDRange) (total int64, err error) {
+	for {
+		var n int64
+		err := w.DB.Write(ctx, func(tx *db.Tx) (err error) {
+			n, err = audit.DeleteRange(ctx, tx, r, deleteBatch)
+			return err
+		})
+		if total += n; err != nil || n < deleteBatch {
+			return total, err
+		}
+		select {
+		case <-time.After(deletePause):
+		case <-ctx.Done():
+			return total, ctx.Err()
+		}
+	}
+}
+
+// compare checks that the database still has what was archived. If entries have changed since, for example
+// because a job ended late, it archives the day again.
+func (w *worker) compare(ctx context.Context, rec *record) error {
+	for again := range 2 {
+		stored, err := w.sum(ctx, rec.day)
+		if err != nil || stored == rec.totals {
+			return err
+		}
+		if again > 0 {
+			return fmt.Errorf("the database has %+v, and the archive %+v", stored, rec.totals)
+		}
+		if err := w.write(ctx, rec.day); err != nil {
+			return err
+		}
+		changed, err := w.find(ctx, rec.day)
+		if err != nil {
+			return err
+		}
+		*rec = *changed
+	}
+	return nil
+}
+
+// sum adds up a day in short queries.
+func (w *worker) sum(ctx context.Context, d day) (total audit.Totals, err error) {
+	for at := d.start(); at.Before(d.end()); at = at.Add(sumStep) {
+		t, err := audit.Sum(ctx, w.DB, audit.IDRange{From: ids.Floor(ids.Request, at), To: ids.Floor(ids.Request, at.Add(sumStep))})
+		if err != nil {
+			return total, err
+		}
+		total.Add(t)
+	}
+	return total, nil
+}
+
+// verify reads a day of the archive as a whole: the manifest, and checksum and entries of each file.
+func (w *worker) verify(ctx context.Context, rec *record) error {
+	list, err := w.currentFiles(ctx, rec.day, rec.generation)
+	if err != nil {
+		return err
+	}
+	m := newManifest(rec, list)
+	want, err := m.encode()
+	if err != nil {
+		return err
+	}
+	r, err := w.storage.Open(ctx, manifestKey(rec.day))
+	if err != nil {
+		return fmt.Errorf("read %s: %w", manifestKey(rec.day), err)
+	}
+	got, err := io.ReadAll(io.LimitReader(r, int64(len(want))+1))
+	_ = r.Close()
+	if err != nil {
+		return fmt.Errorf("read %s: %w", manifestKey(rec.day), err)
+	}
+	if !bytes.Equal(got, want) || m.Totals != rec.totals {
+		return fmt.Errorf("%s isn't what was written; nothing is deleted", manifestKey(rec.day))
+	}
+	for _, f := range list {
+		if err := w.verifyFile(ctx, f); err != nil {
+			return fmt.Errorf("verify %s: %w", f.Object, err)
+		}
+	}
+	return nil
+}
+
+func (w *worker) verifyFile(ctx context.Context, f *file) error {
+	r, err := w.storage.Open(ctx, f.Object)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	spool, err := os.CreateTemp(w.Spool, spoolPattern)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		_ = spool.Close()
+		_ = os.Remove(spool.Name())
+	}()
+	sum := sha256.New()
+	n, err := io.Copy(io.MultiWriter(spool, sum), r)
+	if err != nil {
+		return err
+	}
+	if n != f.Bytes || hex.EncodeToString(sum.Sum(nil)) != f.SHA256 {
+		return fmt.Errorf("its %d bytes aren't what was written; nothing is deleted", n)
+	}
+	opened, err := parquet.Open(spool, n, schema)
+	if err != nil {
+		return err
+	}
+	var totals audit.Totals
+	last := ""
+	for g := range opened.Groups() {
+		entries, err := readEntries(opened, g)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if e.RequestID <= last || e.Tenant != f.tenant {
+				return fmt.Errorf("the entry %s is out of place; nothing is deleted", e.RequestID)
+			}
+			last = e.RequestID
+			totals.Count(e)
+		}
+	}
+	if totals != f.Totals || last != f.LastID {
+		return fmt.Errorf("it has %+v, want %+v; nothing is deleted", totals, f.Totals)
+	}
+	return nil
+}
+
+// expire deletes days that are past their time in the archive.
+func (w *worker) expire(ctx context.Context) error {
+	if w.Days == 0 {
+		return nil
+	}
+	days, err := db.List(ctx, w.DB, scanDay, "SELECT "+dayColumns+" FROM log_archive_days WHERE state = $1 AND day < $2 ORDER BY day",
+		string(dayDropped), string(w.oldestDay()))
+	if err != nil {
+		return err
+	}
+	for _, rec := range days {
+		if err := w.storage.Remove(ctx, manifestKey(rec.day)); err != nil {
+			return fmt.Errorf("delete %s: %w", manifestKey(rec.day), err)
+		}
+		if err := w.sweep(ctx, rec.day, nil); err != nil {
+			return fmt.Errorf("delete the archive of %s: %w", rec.day, err)
+		}
+		err := w.DB.Write(ctx, func(tx *db.Tx) error {
+			if _, err := tx.Exec(ctx, "DELETE FROM log_archive_files WHERE day = $1", string(rec.day)); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, "DELETE FROM log_archive_days WHERE day = $1", string(rec.day))
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		slog.Info("deleted a day from the archive of the request log", "day", string(rec.day), "entries", rec.totals.Rows)
+	}
+	return nil
+}
+
+// oldestDay returns the first day that the archive keeps.
+func (a *Archive) oldestDay() day {
+	if a.Days == 0 {
+		return dayOf(time.Unix(0, 0))
+	}
+	return dayOf(a.DB.At(a.Now()).AddDate(0, 0, -a.Days))
+}
