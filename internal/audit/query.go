@@ -147,13 +147,16 @@ func (s Search) matches(e *Entry) bool {
 	}
 	for _, by := range []struct{ pattern, has string }{{s.KeyHint, e.KeyHint}, {s.Provider, e.Provider}, {s.Project, e.Project}, {s.IP, e.IP},
 		{s.Method, e.Method}, {s.Path, e.Path}, {s.Error, e.ErrorCode}} {
-		if by.pattern != "" && !db.Match(by.pattern, by.has) {
+		if by.pattern != "" && !matchText(by.pattern, by.has) {
 			return false
 		}
 	}
-	return (s.Model == "" || db.Match(s.Model, e.Model) || db.Match(s.Model, e.Requested)) &&
+	return (s.Model == "" || matchText(s.Model, e.Model) || matchText(s.Model, e.Requested)) &&
 		inRange(s.Status, int64(e.Status)) && inRange(s.Latency, e.Latency.Microseconds()) && s.Cost.Includes(int64(e.Credits+e.SimulatedCredits))
 }
+
+// matchText reports whether a text matches a pattern. A missing text, which is stored as NULL, matches none.
+func matchText(pattern, text string) bool { return text != "" && db.Match(pattern, text) }
 
 // inRange reports whether a value that may be missing, which is stored as NULL, is in a range.
 func inRange(r db.Range, n int64) bool { return r == (db.Range{}) || n != 0 && r.Includes(n) }

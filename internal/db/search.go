@@ -219,10 +219,10 @@ func (c *Conditions) AddMatch(pattern string, columns ...string) {
 	c.list = append(c.list, "("+strings.Join(either, " OR ")+")")
 }
 
-// Match reports whether a text matches a pattern as AddMatch does. A missing text matches none.
+// Match reports whether a text matches a pattern as AddMatch does.
 func Match(pattern, text string) bool {
-	if text == "" || !strings.Contains(pattern, "*") {
-		return text != "" && pattern == text
+	if !strings.Contains(pattern, "*") {
+		return pattern == text
 	}
 	parts := strings.Split(strings.ToLower(pattern), "*")
 	rest, found := strings.CutPrefix(strings.ToLower(text), parts[0])

@@ -1,6 +1,10 @@
-package dashboard
+package db_test
 
-import "testing"
+import (
+	"testing"
+
+	"turnpike/internal/db"
+)
 
 func TestPatternsMatchAsInTheDatabase(t *testing.T) {
 	t.Parallel()
