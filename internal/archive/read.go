@@ -242,6 +242,9 @@ func (s *query) groups(ctx context.Context, f *file, r audit.IDRange, asc bool) 
 			if low, high := opened.TextBounds(at, requestID); high < r.From || low >= r.To {
 				continue
 			}
+			if !s.mayMatch(opened, at) {
+				continue
+			}
 			group, err := s.cache.group(groupKey{f.Object, at}, func() ([]*audit.Entry, error) { return readEntries(opened, at) })
 			if err != nil {
 				yield(nil, err)
@@ -258,6 +261,18 @@ func (s *query) groups(ctx context.Context, f *file, r audit.IDRange, asc bool) 
 			}
 		}
 	}
+}
+
+// mayMatch reports whether a row group can have matching entries, by the bounds of its columns.
+func (s *query) mayMatch(f *parquet.File, group int) bool {
+	for _, by := range []struct{ column, value string }{{"key_id", s.filter.KeyID}, {"model", s.filter.Model}, {"project", s.filter.Project}, {"project", s.vis.Project},
+		{"ip", s.filter.IP}, {"user_id", s.filter.EndUser}} {
+		low, high := f.TextBounds(group, positions[by.column])
+		if by.value != "" && high != "" && (by.value < low || by.value > high) {
+			return false
+		}
+	}
+	return true
 }
 
 func compareID(e *audit.Entry, id string) int {
