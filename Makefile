@@ -33,7 +33,7 @@ RACE = -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/me
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## install what the tests need: PostgreSQL's server binaries, espeak-ng, ffmpeg
+setup: ## install what the tests need: PostgreSQL's server binaries, Node, Python, curl, espeak-ng, ffmpeg
 	@scripts/setup.sh
 
 run: build ## build and start the server

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what the tests need, where apt-get and the permission to use it exist, else reports what is missing:
-# PostgreSQL's server binaries, Node with npm for clients in that language, espeak-ng for speech, and ffmpeg to convert
-# audio and check videos. Arguments add to the list: "chromium" for the browser tests,
+# PostgreSQL's server binaries, Node with npm and Python for clients in those languages, curl and openssl for the
+# examples, espeak-ng for speech, and ffmpeg to convert audio and check videos. Arguments add to the list: "chromium" for the browser tests,
 # "compiler" for the race detector, "prometheus" for the test of the alert rules.
 # The server itself needs none of them.
 set -eu
@@ -23,6 +23,12 @@ has_compiler() {
 
 has_ffmpeg() {
 	command -v ffmpeg >/dev/null 2>&1 && command -v ffprobe >/dev/null 2>&1
+}
+
+has_examples() {
+	for program in curl openssl python3; do
+		command -v "$program" >/dev/null 2>&1 || return 1
+	done
 }
 
 has_chromium() {
@@ -92,6 +98,7 @@ if wants compiler; then
 fi
 command -v node >/dev/null 2>&1 || missing="$missing nodejs"
 command -v npm >/dev/null 2>&1 || missing="$missing npm"
+has_examples || missing="$missing python3"
 command -v espeak-ng >/dev/null 2>&1 || missing="$missing espeak-ng"
 has_ffmpeg || missing="$missing ffmpeg"
 if wants chromium; then
@@ -115,6 +122,7 @@ if may_install; then
 	case "$missing" in *gcc*) apt_install gcc libc6-dev ;; esac
 	case "$missing" in *nodejs*) apt_install nodejs ;; esac
 	case "$missing" in *npm*) apt_install npm ;; esac
+	case "$missing" in *python3*) apt_install curl openssl python3 ;; esac
 	case "$missing" in *espeak-ng*) apt_install espeak-ng ;; esac
 	case "$missing" in *ffmpeg*) apt_install ffmpeg ;; esac
 	case "$missing" in *chromium*) apt_install chromium ;; esac
@@ -144,6 +152,11 @@ if ! command -v node >/dev/null 2>&1 || ! command -v npm >/dev/null 2>&1; then
 	failed=1
 	echo "setup: the tests run receivers and clients in several languages and need Node (18 or later) and npm." \
 		"Debian and Ubuntu: apt-get install nodejs npm." >&2
+fi
+if ! has_examples; then
+	failed=1
+	echo "setup: the tests run the dashboard's examples and need curl, openssl and python3. Debian and Ubuntu:" \
+		"apt-get install curl openssl python3." >&2
 fi
 if ! command -v espeak-ng >/dev/null 2>&1 || ! has_ffmpeg; then
 	failed=1

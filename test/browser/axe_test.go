@@ -130,8 +130,9 @@ func fullServer(t *testing.T) (*sampledata.Workspace, *accounts.User) {
 	return w, u
 }
 
-func TestEveryPageIsAccessible(t *testing.T) {
-	t.Parallel()
+// onEveryScreen runs a test in a tab of each size, on one server.
+func onEveryScreen(t *testing.T, test func(b *tab, at visit)) {
+	t.Helper()
 	axe := axeSource(t)
 	w, u := fullServer(t)
 	for _, screen := range screens {
@@ -139,75 +140,85 @@ func TestEveryPageIsAccessible(t *testing.T) {
 			t.Parallel()
 			b := newTab(t, w.Server)
 			b.window(screen.width, screen.height)
-			b.signIn(u.Email)
-			b.sees("Home")
-			list := pages(t, w)
-			for _, page := range []string{"", "keys", "keys/new", "usage", "requests", "billing", "models", "settings", "webhooks", "providers"} {
-				list = append(list, in(w.Workspace, accounts.Live, page))
-			}
-			for _, page := range []string{"requests/" + w.FailedRequestID, "runs/" + w.DoneRunID, "requests?q=model:nothing", "usage?range=30d&group=model"} {
-				list = append(list, in(w.Workspace, accounts.Test, page))
-			}
-			list = append(list, "/dashboard/server", "/dashboard/server/providers/new", "/dashboard/server/providers/openai", "/dashboard/server/providers/openai/models", "/dashboard/nothing")
-			b.allow(http.StatusNotFound)
-			for _, path := range list {
-				b.open(path)
-				b.isAccessible(axe, path)
-			}
+			test(b, visit{w, u, axe, screen.width < 600})
 		})
 	}
+}
+
+// visit is what a test in a tab works with.
+type visit struct {
+	of    *sampledata.Workspace
+	user  *accounts.User
+	axe   string
+	phone bool
+}
+
+func TestEveryPageIsAccessible(t *testing.T) {
+	t.Parallel()
+	onEveryScreen(t, func(b *tab, v visit) {
+		w := v.of
+		b.signIn(v.user.Email)
+		b.sees("Home")
+		list := pages(b.t, w)
+		for _, page := range []string{"", "keys", "keys/new", "usage", "requests", "billing", "models", "settings", "webhooks", "providers"} {
+			list = append(list, in(w.Workspace, accounts.Live, page))
+		}
+		for _, page := range []string{"requests/" + w.FailedRequestID, "runs/" + w.DoneRunID, "requests?q=model:nothing", "usage?range=30d&group=model"} {
+			list = append(list, in(w.Workspace, accounts.Test, page))
+		}
+		list = append(list, "/dashboard/server", "/dashboard/server/providers/new", "/dashboard/server/providers/openai", "/dashboard/server/providers/openai/models", "/dashboard/nothing")
+		b.allow(http.StatusNotFound)
+		for _, path := range list {
+			b.open(path)
+			b.isAccessible(v.axe, path)
+		}
+	})
 }
 
 // What scripts and forms add to the pages.
 func TestDialogsErrorsAndAnswersAreAccessible(t *testing.T) {
 	t.Parallel()
-	axe := axeSource(t)
-	w, u := fullServer(t)
-	for _, screen := range screens {
-		t.Run(screen.name, func(t *testing.T) {
-			t.Parallel()
-			b := newTab(t, w.Server)
-			b.window(screen.width, screen.height)
-			b.open("/dashboard/login")
-			b.isAccessible(axe, "sign-in")
-			b.signIn(u.Email)
-			b.sees("Home")
-			b.clickOn(".palette-open")
-			b.isAccessible(axe, "the palette")
+	onEveryScreen(t, func(b *tab, v visit) {
+		w := v.of
+		b.open("/dashboard/login")
+		b.isAccessible(v.axe, "sign-in")
+		b.signIn(v.user.Email)
+		b.sees("Home")
+		b.clickOn(".palette-open")
+		b.isAccessible(v.axe, "the palette")
+		b.open(in(w.Workspace, accounts.Test, "requests"))
+		b.tap("Filters")
+		b.isAccessible(v.axe, "the filters")
+		if v.phone {
 			b.open(in(w.Workspace, accounts.Test, "requests"))
-			b.tap("Filters")
-			b.isAccessible(axe, "the filters")
-			if screen.width < 600 {
-				b.open(in(w.Workspace, accounts.Test, "requests"))
-				b.clickOn(".drawer-open")
-				b.isAccessible(axe, "the menu")
-			}
-			b.open("/dashboard/account")
-			b.clickOn(".menu.right summary")
-			b.isAccessible(axe, "the menu of the person")
-			b.clickOn(".menu.right summary")
-			b.press("Set up app")
-			b.isAccessible(axe, "the authenticator app")
+			b.clickOn(".drawer-open")
+			b.isAccessible(v.axe, "the menu")
+		}
+		b.open("/dashboard/account")
+		b.clickOn(".menu.right summary")
+		b.isAccessible(v.axe, "the menu of the person")
+		b.clickOn(".menu.right summary")
+		b.press("Set up app")
+		b.isAccessible(v.axe, "the authenticator app")
 
-			b.allow(http.StatusBadRequest)
-			b.open(in(w.Workspace, accounts.Test, "keys/new"))
-			b.fill("Name", "backend")
-			b.fill("Allowed IPs", "not-an-ip")
-			b.press("Create key")
-			b.isAccessible(axe, "a form with errors")
-			b.newKey(w.Workspace, "backend")
-			b.isAccessible(axe, "a new key")
+		b.allow(http.StatusBadRequest)
+		b.open(in(w.Workspace, accounts.Test, "keys/new"))
+		b.fill("Name", "backend")
+		b.fill("Allowed IPs", "not-an-ip")
+		b.press("Create key")
+		b.isAccessible(v.axe, "a form with errors")
+		b.newKey(w.Workspace, "backend")
+		b.isAccessible(v.axe, "a new key")
 
-			b.open(in(w.Workspace, accounts.Test, "playground"))
-			b.until("a model is chosen", func() bool { return b.value("#pg-model", "value") != "" })
-			b.write(firstMessage, "Hello")
-			b.clickOn("#pg-run")
-			b.sees("free (")
-			b.isAccessible(axe, "an answer in the playground")
-			b.tap("View code")
-			b.isAccessible(axe, "the code of the playground")
-		})
-	}
+		b.open(in(w.Workspace, accounts.Test, "playground"))
+		b.until("a model is chosen", func() bool { return b.value("#pg-model", "value") != "" })
+		b.write(firstMessage, "Hello")
+		b.clickOn("#pg-run")
+		b.sees("free (")
+		b.isAccessible(v.axe, "an answer in the playground")
+		b.tap("View code")
+		b.isAccessible(v.axe, "the code of the playground")
+	})
 }
 
 func TestSignInPagesAreAccessible(t *testing.T) {
