@@ -145,17 +145,15 @@ type hourlyUsage struct {
 	hours    [48]spend.Usage
 	elapsed  float64 // of the first hour
 	complete int     // how many hours are complete, if there is too much usage to read
-	models   map[string]*spend.Usage
-	keys     map[string]*spend.Usage
 }
 
 // hourlyUsage reads the environment's usage of two days.
 func (req *request) hourlyUsage() (*hourlyUsage, error) {
 	now := req.now().UTC()
 	first := now.Truncate(time.Hour)
-	h := &hourlyUsage{elapsed: now.Sub(first).Hours(), models: map[string]*spend.Usage{}, keys: map[string]*spend.Usage{}}
+	h := &hourlyUsage{elapsed: now.Sub(first).Hours()}
 	h.complete = len(h.hours)
-	u := spend.UsageQuery{Tenant: req.workspace.In(req.env), Start: first.Add(time.Duration(1-len(h.hours)) * time.Hour), End: now, Bucket: spend.ByHour, GroupBy: []string{"key", "model"}, Latencies: true}
+	u := spend.UsageQuery{Tenant: req.workspace.In(req.env), Start: first.Add(time.Duration(1-len(h.hours)) * time.Hour), End: now, Bucket: spend.ByHour, Latencies: true}
 	list, since, err := spend.RecentUsage(req.Context(), req.ledger(), u, maxHourlyUsage)
 	if err != nil {
 		return nil, err
@@ -164,24 +162,11 @@ func (req *request) hourlyUsage() (*hourlyUsage, error) {
 		h.complete = min(h.complete, int(first.Sub(since)/time.Hour)+1)
 	}
 	for _, x := range list {
-		age := int(first.Sub(x.Start) / time.Hour)
-		if age < 0 || age >= len(h.hours) {
-			continue
-		}
-		h.hours[age].Add(x)
-		if age < h.shown() {
-			addTo(h.models, x.Model, x)
-			addTo(h.keys, x.KeyID, x)
+		if age := int(first.Sub(x.Start) / time.Hour); age >= 0 && age < len(h.hours) {
+			h.hours[age].Add(x)
 		}
 	}
 	return h, nil
-}
-
-func addTo(sums map[string]*spend.Usage, name string, x spend.Usage) {
-	if sums[name] == nil {
-		sums[name] = &spend.Usage{}
-	}
-	sums[name].Add(x)
 }
 
 // shown returns how many hours the numbers cover: a day, or less if there is too much usage to read.
@@ -282,8 +267,10 @@ func (req *request) readStats(d *homeData) error {
 		d.Stats[2].More = rate(sum.Errors, sum.Requests)
 	}
 	d.Stats = append(d.Stats, req.latencyStat(h))
-	d.Models = req.topModels(h)
 	var err error
+	if d.Models, err = req.topModels(h); err != nil {
+		return err
+	}
 	if d.Keys, err = req.topKeys(h); err != nil {
 		return err
 	}
@@ -334,34 +321,31 @@ func (req *request) latencyStat(h *hourlyUsage) homeStat {
 	return s
 }
 
-// top returns the groups with the most requests.
-func top(env accounts.Environment, sums map[string]*spend.Usage) []topRow {
-	var out []topRow
-	var most int64
-	for name, u := range sums {
-		out = append(out, topRow{Name: name, Requests: u.Requests, Cost: costOf(env, *u)})
-		most = max(most, u.Requests)
+// top returns the models or keys with the most requests in the hours that are shown.
+func (req *request) top(h *hourlyUsage, dimension string) ([]topRow, error) {
+	now := req.now().UTC()
+	u := spend.UsageQuery{Tenant: req.workspace.In(req.env), Start: now.Truncate(time.Hour).Add(time.Duration(1-h.shown()) * time.Hour), End: now, Bucket: spend.ByHour, GroupBy: []string{dimension}}
+	list, err := spend.TopUsage(req.Context(), req.ledger(), u, topRows)
+	rows := make([]topRow, len(list))
+	for i, u := range list {
+		rows[i] = topRow{Name: groupID(u, dimension), Requests: u.Requests, Cost: costOf(req.env, u), Share: percent(u.Requests, list[0].Requests)}
 	}
-	slices.SortFunc(out, func(a, b topRow) int {
-		return cmp.Or(cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Name, b.Name))
-	})
-	out = out[:min(len(out), topRows)]
-	for i := range out {
-		out[i].Share = percent(out[i].Requests, most)
-	}
-	return out
+	return rows, err
 }
 
-func (req *request) topModels(h *hourlyUsage) []topRow {
-	rows := top(req.env, h.models)
+func (req *request) topModels(h *hourlyUsage) ([]topRow, error) {
+	rows, err := req.top(h, "model")
 	for i := range rows {
 		rows[i].Link = req.logLink("model", rows[i].Name, "last", "24h")
 	}
-	return rows
+	return rows, err
 }
 
 func (req *request) topKeys(h *hourlyUsage) ([]topRow, error) {
-	rows := top(req.env, h.keys)
+	rows, err := req.top(h, "key")
+	if err != nil {
+		return nil, err
+	}
 	var ids []string
 	for _, r := range rows {
 		ids = append(ids, r.Name)

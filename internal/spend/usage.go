@@ -454,6 +454,21 @@ func RecentUsage(ctx context.Context, q db.Querier, u UsageQuery, bound int) (li
 	return list, since, err
 }
 
+// TopUsage returns the groups with the most requests in the whole range, the largest first. The query has
+// one dimension.
+func TopUsage(ctx context.Context, q db.Querier, u UsageQuery, n int) ([]Usage, error) {
+	table := u.Bucket.rollup()
+	column := dimensionColumns[u.GroupBy[0]]
+	where, args := u.where(table)
+	rows, err := q.Query(ctx, fmt.Sprintf(`SELECT %[1]s, %[2]s FROM %[3]s WHERE %[4]s GROUP BY %[1]s ORDER BY 2 DESC, 1 LIMIT %[5]d`, column, usageSum, table.table, where, n), args...)
+	out, err := db.All(rows, err, func(r db.Row) (x Usage, err error) {
+		to := map[string]*string{"key": &x.KeyID, "project": &x.Project, "model": &x.Model, "provider": &x.Provider}[u.GroupBy[0]]
+		err = r.Scan(append([]any{to}, x.sums()...)...)
+		return x, err
+	})
+	return out, db.Wrap(err, "read top usage")
+}
+
 // Steps returns the starts of the buckets that a query covers.
 func (u UsageQuery) Steps() []time.Time {
 	var out []time.Time

@@ -124,7 +124,7 @@ func pagePaths(w *pagesData, get func(string) []byte) []string {
 	event := find("deliveries/"+delivery, `/events/(evt_[0-9a-z]+)`)
 	key, endpoint := w.keys[0], w.endpoints[0]
 	return []string{"", "playground", "models", "routes", "users", "tools", "approvals", "federation", "keys", "keys/" + key, "keys/" + key + "/tokens", "projects", "projects/project-1",
-		"usage", "usage?group=key", "usage?group=model&bucket=hour", "usage?group=project&metric=credits",
+		"usage", "usage?group=key", "usage?group=model&bucket=hour", "usage?group=project&metric=credits", "usage?metric=latency_p95&group=model&range=30d",
 		"requests", "requests?q=last:30d", "requests?q=key:" + key, "requests?q=key:" + key + "+status:502", `requests?q=key:"service+7"`, "requests?q=key:service*+status:4xx",
 		"requests?q=status:502", "requests?q=status:4xx", "requests?q=status:failed+last:1h", "requests?q=ip:192.0.2.7", "requests?q=ip:192.0.2.*", "requests?q=model:model-3", "requests?q=model:model*",
 		"requests?q=model:none", "requests?q=model:none*", "requests?q=project:project-1", "requests?q=provider:none", "requests?q=error:none", "requests?q=path:/none*", "requests?q=method:DELETE",
@@ -185,13 +185,13 @@ func (b *bench) newPagesData(e *engine, at program.Place) *pagesData {
 // addUsage adds a month by hour, key, project and model. It doesn't grow with
 // the log.
 func (w *pagesData) addUsage(ctx context.Context, tx *db.Tx) {
-	must(tx.Exec(ctx, `INSERT INTO usage_hours (workspace_id, environment, start, key_id, project, model, provider, requests, errors, input_tokens, output_tokens, credits, simulated_credits)
+	must(tx.Exec(ctx, `INSERT INTO usage_hours (workspace_id, environment, start, key_id, project, model, provider, requests, errors, input_tokens, output_tokens, credits, simulated_credits, latency_5, latency_9)
 		WITH RECURSIVE n (i) AS (SELECT CAST(0 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i + 1 < $3), k (at, id) AS (VALUES `+numbered(w.keys)+`)
-		SELECT $1, 'live', $2 + (n.i / 120) * 3600, k.id, 'project-' || CAST(n.i % 20 AS TEXT), 'model-' || CAST(n.i % 3 AS TEXT), 'openai', 50, 1, 9000, 7000, 4500000, 0
+		SELECT $1, 'live', $2 + (n.i / 120) * 3600, k.id, 'project-' || CAST(n.i % 20 AS TEXT), 'model-' || CAST(n.i % 3 AS TEXT), 'openai', 50, 1, 9000, 7000, 4500000, 0, 40, 9
 		FROM n JOIN k ON k.at = n.i % 40`,
 		w.workspace, w.since.Truncate(time.Hour).Unix(), int64(pagesDays*24*120))) // in seconds, as the rollup is
-	must(tx.Exec(ctx, `INSERT INTO usage_days (workspace_id, environment, start, key_id, project, model, provider, requests, errors, input_tokens, output_tokens, credits, simulated_credits)
-		SELECT workspace_id, environment, start - start % 86400, key_id, project, model, provider, sum(requests), sum(errors), sum(input_tokens), sum(output_tokens), sum(credits), 0
+	must(tx.Exec(ctx, `INSERT INTO usage_days (workspace_id, environment, start, key_id, project, model, provider, requests, errors, input_tokens, output_tokens, credits, simulated_credits, latency_5, latency_9)
+		SELECT workspace_id, environment, start - start % 86400, key_id, project, model, provider, sum(requests), sum(errors), sum(input_tokens), sum(output_tokens), sum(credits), 0, sum(latency_5), sum(latency_9)
 		FROM usage_hours GROUP BY workspace_id, environment, start - start % 86400, key_id, project, model, provider`))
 }
 
