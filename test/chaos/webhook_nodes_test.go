@@ -92,6 +92,28 @@ func TestJoiningAndLeavingNodesRepeatNoDelivery(t *testing.T) {
 	t.Logf("%d of %d deliveries were repeated after %d deaths", len(repeats), c.arrivals.Load(), 2*turns)
 }
 
+// TestNodesShareTheEndpointsOfOneWorkspace streams events to twenty endpoints of a workspace. No node leases more than
+// 13 of them, and moving the others to the second node repeats and loses nothing.
+func TestNodesShareTheEndpointsOfOneWorkspace(t *testing.T) {
+	longOnly(t, "lanes.TestNodesShareTheLanesOfABurst")
+	t.Parallel()
+	at := program.Place{Dir: t.TempDir(), DatabaseURL: dbtest.Address(t, "postgres")}
+	first := serveHooks(t, at)
+	c := newWebhookFixture(t, at)
+	for range 20 {
+		c.inbox(t, first.URL)
+	}
+	serveHooks(t, program.Place{Dir: t.TempDir(), DatabaseURL: at.DatabaseURL})
+	stop := c.stream(t, 20*time.Millisecond, 20)
+	eventually(t, time.Minute, "the nodes share the endpoints", func() bool {
+		const leases = "SELECT count(*) AS n FROM lanes WHERE owner IS NOT NULL GROUP BY owner"
+		return count(t, c.d, "SELECT coalesce(sum(n), 0) FROM ("+leases+") AS l") == 20 && count(t, c.d, "SELECT max(n) FROM ("+leases+") AS l") <= 13
+	})
+	stop()
+	c.waitUntilDelivered(t, promptly)
+	wantNoRepeats(t, c.check(t, first.URL))
+}
+
 // node is a server and its node ID.
 type node struct {
 	*program.Server
