@@ -496,7 +496,9 @@ func (w *world) join(name string, o Options) {
 	o.Node = name
 	n := &node{w: w, name: name, told: map[string]bool{}, unaware: map[string]bool{}}
 	n.r = newRunner(leaseStore(n), Source[entry](n), o)
+	w.mu.Lock()
 	w.nodes = append(w.nodes, n)
+	w.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
