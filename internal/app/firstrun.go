@@ -38,7 +38,7 @@ func firstRunScopes() []string {
 
 // SaveFirstRun writes the first steps to a file that only its owner can read, and
 // returns its path. It is deleted when the first owner has an account.
-func (a site) SaveFirstRun(text string) (path string, err error) {
+func (a *site) SaveFirstRun(text string) (path string, err error) {
 	path = filepath.Join(a.cfg.Data, firstRunFile)
 	if err = createDataDirectory(a.cfg.Data); err == nil {
 		err = os.WriteFile(path, []byte(text), 0o600)
@@ -49,7 +49,7 @@ func (a site) SaveFirstRun(text string) (path string, err error) {
 	return path, nil
 }
 
-func (a site) deleteFirstRun() {
+func (a *site) deleteFirstRun() {
 	err := os.Remove(filepath.Join(a.cfg.Data, firstRunFile))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		slog.Warn("failed to delete "+firstRunFile+", which holds a key; delete it yourself", "error", err)

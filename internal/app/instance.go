@@ -40,10 +40,10 @@ type site struct {
 }
 
 // URL returns the public address of the server.
-func (s site) URL() string { return s.cfg.BaseURL(s.address) }
+func (s *site) URL() string { return s.cfg.BaseURL(s.address) }
 
 // ListenURL returns the address of the server itself, behind its proxies.
-func (s site) ListenURL() string { return s.cfg.ListenURL(s.address) }
+func (s *site) ListenURL() string { return s.cfg.ListenURL(s.address) }
 
 // instance is one membership of this process in the cluster, with everything
 // that belongs to its node ID: the database connections, leases, queues and
@@ -232,7 +232,7 @@ func (a *App) rejoin(ctx context.Context) *instance {
 
 // serveEvicted handles requests while there is no instance: the process is alive
 // but not ready.
-func (s site) serveEvicted(w http.ResponseWriter, r *http.Request) {
+func (s *site) serveEvicted(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodGet && r.URL.Path == "/healthz" {
 		setHeaders(w.Header())
 		_, _ = w.Write([]byte(`{"status":"ok"}`))
@@ -242,7 +242,7 @@ func (s site) serveEvicted(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveError sends an error without the help of the API.
-func (s site) serveError(w http.ResponseWriter, r *http.Request, f *fault.Error) {
+func (s *site) serveError(w http.ResponseWriter, r *http.Request, f *fault.Error) {
 	h := w.Header()
 	id := setHeaders(h)
 	h.Set("Retry-After", strconv.FormatInt(int64(f.RetryAfter.Seconds()), 10))

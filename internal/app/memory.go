@@ -15,7 +15,7 @@ const (
 	gcPercent = 400
 
 	// baseLimit is the memory up to which gcPercent applies. Above it, garbage is
-	// collected when there is half as much of it as live memory: thousands of
+	// collected when there is a quarter as much of it as live memory: thousands of
 	// streams use much memory, but allocate little.
 	baseLimit = 48 << 20
 	// perCall raises the limit for model requests in flight, up to maxForCalls.
@@ -67,7 +67,7 @@ func TuneMemory(ctx context.Context, inFlight func() int64) {
 // it changes rarely.
 func memoryLimit(live, outside, calls int64) int64 {
 	limit := baseLimit + min(calls*perCall, maxForCalls)
-	return (max(limit, live+live/2+outside) + tuneStep - 1) / tuneStep * tuneStep
+	return (max(limit, live+live/4+outside) + tuneStep - 1) / tuneStep * tuneStep
 }
 
 // inUse returns the live heap at the last collection, and the memory outside the

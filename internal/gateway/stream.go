@@ -41,7 +41,7 @@ type Stream struct {
 }
 
 func newStream(upstream *startedStream, a *activeCall) *Stream {
-	a.request.body = nil // the provider has it
+	a.request.body, a.request.session, a.admitted.call.Body = nil, nil, nil // the provider has it, and the stream may take long
 	return &Stream{upstream: upstream, call: a, outputLimit: a.streamOutputLimit()}
 }
 

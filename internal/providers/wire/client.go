@@ -46,6 +46,8 @@ const (
 	maxResends = 2 * maxRedirects
 	// maxHeaders limits the headers of a response; real ones have a few kilobytes.
 	maxHeaders = 1 << 20
+	// writeBuffer holds the headers and the body of a short request. Thousands of streams may be open.
+	writeBuffer = 2 << 10
 	// errorTimeout limits the wait for the body of an error whose status is known.
 	errorTimeout = 5 * time.Second
 	// maxErrorBody limits that body; real ones are below a kilobyte.
@@ -78,6 +80,7 @@ func NewClient(t Timeouts) *Client {
 				MaxIdleConnsPerHost:    maxIdlePerHost,
 				IdleConnTimeout:        idleConnTimeout,
 				MaxResponseHeaderBytes: maxHeaders,
+				WriteBufferSize:        writeBuffer,
 				DisableCompression:     true, // it would hold back a stream's events
 			},
 		},
