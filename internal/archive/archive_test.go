@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +22,7 @@ import (
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/ids"
 	"turnpike/internal/visibility"
+	"turnpike/test/fakes/s3"
 )
 
 var (
@@ -39,9 +41,12 @@ type world struct {
 	now time.Time
 }
 
-func newWorld(t *testing.T, d *db.DB) *world {
+func newWorld(t *testing.T, d *db.DB) *world { return newWorldAt(t, d, "") }
+
+// newWorldAt is newWorld with the archive at an address.
+func newWorldAt(t *testing.T, d *db.DB, address string) *world {
 	w := &world{t: t, dir: t.TempDir(), now: firstDay.Add(47 * time.Hour)}
-	a, err := New(Options{DB: d, To: filepath.Join(w.dir, "archive"), Spool: w.dir, Node: "node_1", FinalAfter: 24 * time.Hour, DatabaseDays: 2, Days: 400,
+	a, err := New(Options{DB: d, To: cmp.Or(address, filepath.Join(w.dir, "archive")), Spool: w.dir, Node: "node_1", FinalAfter: 24 * time.Hour, DatabaseDays: 2, Days: 400,
 		Now: func() time.Time { return w.now }, GroupRows: 16, FileRows: 64})
 	if err != nil {
 		t.Fatal(err)
@@ -236,6 +241,30 @@ func TestLogReadsTheSameFromTheArchive(t *testing.T) {
 			t.Errorf("expired, and still there: %v", got)
 		}
 	})
+}
+
+func TestLogReadsTheSameFromABucket(t *testing.T) {
+	server := s3.New(t)
+	w := newWorldAt(t, dbtest.Open(t, dbtest.Address(t, "sqlite")), server.Address("logs/turnpike"))
+	insert(t, w.DB, sample(100))
+	want := w.everything()
+	w.now = lastDay.AddDate(0, 0, 10)
+	w.run()
+	if got := w.everything(); w.stored() != 0 || !slices.Equal(got, want) {
+		t.Error("the log differs in the bucket")
+	}
+	if err := w.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+	w.now = lastDay.AddDate(0, 0, 500)
+	w.run()
+	err := w.storage.Each(t.Context(), "", func(key string) error {
+		t.Errorf("expired, and still there: %s", key)
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 func TestEntriesChangedAfterArchivingAreArchivedAgain(t *testing.T) {
