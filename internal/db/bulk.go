@@ -52,6 +52,13 @@ func NewBulkUpdate(table, set, where string, columns ...string) *Bulk {
 	return b
 }
 
+// Returning is the same insert for Read, which returns columns of the written rows.
+func (b *Bulk) Returning(columns string) *Bulk {
+	r := *b
+	r.postgres, r.sqlite, r.several = b.postgres+" RETURNING "+columns, b.sqlite+" RETURNING "+columns, ""
+	return &r
+}
+
 func newBulk(columns []string) *Bulk {
 	b := &Bulk{}
 	for _, c := range columns {
@@ -92,6 +99,18 @@ func (b *Bulk) Write(ctx context.Context, tx *Tx, rows [][]any) (int64, error) {
 	n, err := tx.tx.bulkWrite(ctx, b, rows)
 	tx.wrote = tx.wrote || n > 0
 	return n, classify(err)
+}
+
+// Read is Write that reads what the rows return, in any order.
+func (b *Bulk) Read(ctx context.Context, tx *Tx, rows [][]any, scan func(Row) error) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	if err := resolve(rows); err != nil {
+		return err
+	}
+	tx.wrote = true
+	return classify(tx.tx.bulkRead(ctx, b, rows, scan))
 }
 
 // Send is Write without waiting: PostgreSQL gets the rows in one round trip with

@@ -55,6 +55,7 @@ type engineTx interface {
 	exec(ctx context.Context, query string, args ...any) (int64, error)
 	// bulkWrite writes rows with one statement over arrays or a few prepared ones.
 	bulkWrite(ctx context.Context, b *Bulk, rows [][]any) (int64, error)
+	bulkRead(ctx context.Context, b *Bulk, rows [][]any, scan func(Row) error) error
 	// bulkSend is bulkWrite together with the next statement or flush.
 	bulkSend(ctx context.Context, b *Bulk, rows [][]any, then func(n int64) error) error
 	script(ctx context.Context, statements string) error

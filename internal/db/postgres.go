@@ -213,6 +213,15 @@ func (t *postgresTx) bulkWrite(ctx context.Context, b *Bulk, rows [][]any) (int6
 	return t.exec(ctx, b.postgres, arrays...)
 }
 
+func (t *postgresTx) bulkRead(ctx context.Context, b *Bulk, rows [][]any, scan func(Row) error) error {
+	arrays, err := b.arrays(rows)
+	if err != nil {
+		return err
+	}
+	found, err := t.query(ctx, b.postgres, arrays...)
+	return Each(found, err, scan)
+}
+
 func (t *postgresTx) bulkSend(_ context.Context, b *Bulk, rows [][]any, then func(n int64) error) error {
 	arrays, err := b.arrays(rows)
 	if err != nil {

@@ -214,6 +214,16 @@ func (t *sqliteTx) bulkWrite(_ context.Context, b *Bulk, rows [][]any) (int64, e
 	return t.w.writeAll(b, rows)
 }
 
+func (t *sqliteTx) bulkRead(ctx context.Context, b *Bulk, rows [][]any, scan func(Row) error) error {
+	for _, r := range rows {
+		found, err := t.query(ctx, b.sqlite, r...)
+		if err := Each(found, err, scan); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // bulkSend writes immediately: there is no round trip to save.
 func (t *sqliteTx) bulkSend(ctx context.Context, b *Bulk, rows [][]any, then func(n int64) error) error {
 	n, err := t.bulkWrite(ctx, b, rows)

@@ -282,10 +282,17 @@ func refusedBy(e *audit.Entry) (accountPeriod, bool) {
 }
 
 // alertAll publishes the alerts of accounts that were charged or have refused a
-// request, each once per period and budget. Past periods have no alerts.
-func (s *Settler) alertAll(ctx context.Context, tx *db.Tx, charged []accountPeriod, refused map[accountPeriod]bool) error {
+// request, each once per period and budget. Past periods have no alerts. after has the
+// balances of charged accounts, which the transaction has locked.
+func (s *Settler) alertAll(ctx context.Context, tx *db.Tx, t *totals, after map[accountPeriod]balance) error {
 	now := s.now()
-	list := slices.AppendSeq(charged, maps.Keys(refused))
+	refusedOnly := slices.DeleteFunc(slices.SortedFunc(maps.Keys(t.refused), compare), func(key accountPeriod) bool { _, charged := after[key]; return charged })
+	others, err := readBalances(ctx, tx, refusedOnly, "")
+	if err != nil {
+		return err
+	}
+	maps.Copy(after, others)
+	list := slices.AppendSeq(t.charged(), maps.Keys(t.refused))
 	slices.SortFunc(list, compare)
 	list = slices.Compact(list)
 	if err := s.loadUsers(ctx, tx, list); err != nil {
@@ -304,15 +311,11 @@ func (s *Settler) alertAll(ctx context.Context, tx *db.Tx, charged []accountPeri
 			budgets[key] = budget
 		}
 	}
-	spent, err := readBalances(ctx, tx, slices.SortedFunc(maps.Keys(budgets), compare), "") // the transaction has locked them
-	if err != nil {
-		return err
-	}
 	for _, key := range list {
 		if budgets[key] == nil {
 			continue
 		}
-		if err := s.alert(ctx, tx, budgets[key], dueAlert{key, spent[key].Settled, refused[key], now}); err != nil {
+		if err := s.alert(ctx, tx, budgets[key], dueAlert{key, after[key].Settled, t.refused[key], now}); err != nil {
 			return err
 		}
 	}
@@ -326,14 +329,7 @@ func readBalances(ctx context.Context, tx *db.Tx, list []accountPeriod, lock str
 	for some := range slices.Chunk(list, 100) {
 		places, args := placesOf(nil, some)
 		found, err := tx.Query(ctx, "SELECT level, account_id, period, settled, leased FROM spend WHERE (level, account_id, period) IN "+places+" ORDER BY level, account_id, period"+lock, args...)
-		err = db.Each(found, err, func(r db.Row) error {
-			var k accountPeriod
-			var b balance
-			err := db.Scan(r, &k.Level, &k.ID, &k.Period, &b.Settled, &b.Leased)
-			out[k] = b
-			return err
-		})
-		if err != nil {
+		if err := db.Each(found, err, addTo(out)); err != nil {
 			return nil, fmt.Errorf("read spend: %w", err)
 		}
 	}

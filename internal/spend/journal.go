@@ -22,6 +22,9 @@ const (
 	postTimeout  = 5 * time.Second
 	// maxPosted is how many commits one transaction posts.
 	maxPosted = 500
+	// inDoubtFor is how long the commit of a row may stay in doubt and still be posted
+	// with the next ones. Later rows are posted when the node has ended.
+	inDoubtFor = 30 * time.Second
 )
 
 // journal is what a node has charged and not yet posted. Each commit of the request
@@ -33,8 +36,12 @@ type journal struct {
 	node  string
 	seq   atomic.Int64 // of the last row
 	dirty atomic.Bool  // there may be rows
-	mu    sync.Mutex   // held while rows are posted
-	last  int64        // the last posted row
+
+	mu    sync.Mutex // held while rows are posted
+	last  int64      // the last posted row
+	older int64      // the one at a time
+	at    time.Time  // that time, within inDoubtFor
+	after int64      // the one inDoubtFor before that time
 }
 
 // Journal makes the settler post the charges of a node once per second instead of
@@ -71,13 +78,14 @@ func (t *totals) isEmpty() bool {
 // write adds the totals to the ledger and to usage, and publishes the alerts of
 // budgets. All transactions lock in this order.
 func (t *totals) write(ctx context.Context, tx *db.Tx, s *Settler) error {
-	if err := t.postings.write(ctx, tx); err != nil {
+	after, err := t.postings.writeRead(ctx, tx)
+	if err != nil {
 		return err
 	}
 	if err := t.usage.write(ctx, tx); err != nil {
 		return err
 	}
-	return s.alertAll(ctx, tx, t.charged(), t.refused)
+	return s.alertAll(ctx, tx, t, after)
 }
 
 // journalRow is the stored form of totals.
@@ -151,12 +159,11 @@ func (j *journal) write(ctx context.Context, tx *db.Tx, t *totals) error {
 	return db.Wrap(insertJournal.Send(ctx, tx, [][]any{{j.node, j.seq.Add(1), string(body)}}, nil), "journal charges")
 }
 
-// Post adds what this node has charged so far to the ledger and to usage. It reports
-// whether there was anything.
-func (s *Settler) Post(ctx context.Context) (posted bool, err error) {
+// Post adds what this node has charged so far to the ledger and to usage.
+func (s *Settler) Post(ctx context.Context) error {
 	j := s.journal
 	if j == nil {
-		return false, nil
+		return nil
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -164,19 +171,22 @@ func (s *Settler) Post(ctx context.Context) (posted bool, err error) {
 		var last int64
 		var more bool
 		err := s.db.Write(ctx, func(tx *db.Tx) (err error) {
-			last, more, err = s.postJournal(ctx, tx, journalOf{j.node, j.last, true})
+			last, more, err = s.postJournal(ctx, tx, journalOf{j.node, j.after, true})
 			return err
 		})
 		if err != nil {
 			j.dirty.Store(true)
-			return posted, fmt.Errorf("post charges: %w", err)
+			return fmt.Errorf("post charges: %w", err)
 		}
-		posted = posted || last > j.last
-		if j.last = max(j.last, last); more {
+		if more {
 			j.dirty.Store(true)
 		}
+		j.last = max(j.last, last)
+		if now := time.Now(); now.Sub(j.at) > inDoubtFor {
+			j.after, j.older, j.at = j.older, j.last, now
+		}
 	}
-	return posted, nil
+	return nil
 }
 
 // Run posts the node's charges until ctx ends.
@@ -184,7 +194,7 @@ func (s *Settler) Run(ctx context.Context) {
 	db.FlushEvery(ctx, postInterval, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, postTimeout)
 		defer cancel()
-		if _, err := s.Post(ctx); err != nil && ctx.Err() == nil {
+		if err := s.Post(ctx); err != nil && ctx.Err() == nil {
 			slog.Log(ctx, db.LogLevel(err), "failed to post charges, so displayed spending lags; retrying", "retry_in", postInterval, "error", err)
 		}
 	})
@@ -196,7 +206,7 @@ func (s *Settler) CatchUp(ctx context.Context) {
 	if s == nil {
 		return
 	}
-	if _, err := s.Post(ctx); err != nil && ctx.Err() == nil {
+	if err := s.Post(ctx); err != nil && ctx.Err() == nil {
 		slog.Log(ctx, db.LogLevel(err), "failed to post charges, so displayed spending lags", "error", err)
 	}
 }
@@ -204,14 +214,15 @@ func (s *Settler) CatchUp(ctx context.Context) {
 // journalOf selects rows of a node's journal.
 type journalOf struct {
 	node  string
-	after int64
+	after int64 // skips deleted rows that the database still has to remove
 	alive bool
 }
 
 // postJournal posts a batch of rows and deletes them, so that each is posted once. It
-// returns the last of them.
+// returns the last of them, or 0 without one.
 func (s *Settler) postJournal(ctx context.Context, tx *db.Tx, of journalOf) (last int64, more bool, err error) {
-	rows, err := tx.Query(ctx, "SELECT seq, postings FROM spend_journal WHERE node_id = $1 AND seq > $2 ORDER BY seq LIMIT $3"+tx.Lock("spend_journal"),
+	rows, err := tx.Query(ctx, `DELETE FROM spend_journal WHERE node_id = $1 AND seq IN
+		(SELECT seq FROM spend_journal WHERE node_id = $1 AND seq > $2 ORDER BY seq LIMIT $3) RETURNING seq, postings`,
 		of.node, of.after, int64(maxPosted))
 	owner := ""
 	if of.alive {
@@ -220,10 +231,12 @@ func (s *Settler) postJournal(ctx context.Context, tx *db.Tx, of journalOf) (las
 	t, n := newTotals(), 0
 	err = db.Each(rows, err, func(r db.Row) error {
 		n++
+		var seq int64
 		var body json.RawMessage
-		if err := db.Scan(r, &last, &body); err != nil {
+		if err := db.Scan(r, &seq, &body); err != nil {
 			return err
 		}
+		last = max(last, seq)
 		var row journalRow
 		if err := json.Unmarshal(body, &row); err != nil {
 			return fmt.Errorf("journal of %s: %w", of.node, err)
@@ -234,11 +247,7 @@ func (s *Settler) postJournal(ctx context.Context, tx *db.Tx, of journalOf) (las
 	if err != nil || n == 0 {
 		return last, false, err
 	}
-	if err := t.write(ctx, tx, s); err != nil {
-		return last, false, err
-	}
-	_, err = tx.Exec(ctx, "DELETE FROM spend_journal WHERE node_id = $1 AND seq <= $2", of.node, last)
-	return last, n == maxPosted, err
+	return last, n == maxPosted, t.write(ctx, tx, s)
 }
 
 // CloseEvicted posts the journals of evicted nodes, and ends the leases of those whose

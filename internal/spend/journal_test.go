@@ -2,6 +2,7 @@ package spend
 
 import (
 	"context"
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -72,6 +73,31 @@ func TestPostInDoubtIsNotRepeated(t *testing.T) {
 		o.settler.journal.last = 0
 		o.settler.journal.dirty.Store(true)
 		o.expect(10 * credits.Credit)
+	})
+}
+
+// TestLateCommitIsPosted: its result was in doubt, and later rows were posted before it.
+func TestLateCommitIsPosted(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newFixture(t, d, 100*credits.Credit)
+		for range 2 {
+			o.settleEntries(audit.Settlement{Entry: o.entry(o.reserve(10*credits.Credit), 10*credits.Credit)})
+			o.post()
+		}
+		late := newTotals()
+		for _, a := range o.accounts() {
+			late.at(accountPeriod{a, PeriodOf(o.now)}).Settled = 4 * credits.Credit
+		}
+		body, err := json.Marshal(late.row())
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.write(func(ctx context.Context, tx *db.Tx) error {
+			return insertJournal.Send(ctx, tx, [][]any{{o.node.ID, int64(1), string(body)}}, nil)
+		})
+		o.settler.journal.dirty.Store(true)
+		o.expect(24 * credits.Credit)
 	})
 }
 

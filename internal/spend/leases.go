@@ -49,10 +49,11 @@ type shrinkage struct {
 }
 
 const (
-	// A lease covers chunkCalls requests like the current one, but at most one
-	// chunkShare-th of the remaining budget. So chunks shrink toward the end of
-	// a budget.
+	// A lease covers chunkCalls requests like the current one, and grows if it doesn't
+	// last for chunkFor, but has at most one chunkShare-th of the remaining budget. So
+	// chunks shrink toward the end of a budget.
 	chunkCalls = 256
+	chunkFor   = time.Second
 	chunkShare = 8
 
 	// reclaimTimeout is how long a request waits for other nodes to release
@@ -83,7 +84,7 @@ type LeaseCache struct {
 	reclaimTimeout time.Duration
 	reclaimPoll    time.Duration
 	background     func(func())                        // runs a refill; nil disables refills
-	post           func(context.Context) (bool, error) // posts the node's charges, and reports whether there were any
+	post           func(context.Context) error         // posts the node's charges
 	assertAlive    func(context.Context, *db.Tx) error // fails once the node is evicted
 
 	mu     sync.Mutex
@@ -146,6 +147,7 @@ type lease struct {
 	stale      credits.Micro // of granted: acquired before the limit changed, to be released and not spent
 	generation int           // increases when the limit changes
 	chunk      credits.Micro // the size of the last chunk
+	acquired   time.Time     // when that was
 	idleScans  int           // scans for idle leases since it was used
 
 	refusal refusalMemo // protected by store
@@ -161,7 +163,7 @@ type refusalMemo struct {
 
 func newLeaseCache(source leaseSource, owner string, alone bool, leaseValid func() bool) *LeaseCache {
 	return &LeaseCache{source: source, owner: owner, alone: alone, leaseValid: leaseValid, reclaimTimeout: reclaimTimeout, reclaimPoll: reclaimPoll,
-		post: func(context.Context) (bool, error) { return false, nil }, leases: map[accountPeriod]*lease{}, refusals: newRefusals()}
+		post: func(context.Context) error { return nil }, leases: map[accountPeriod]*lease{}, refusals: newRefusals()}
 }
 
 // PostWith makes the cache post the node's charges before it releases or refuses
@@ -224,25 +226,25 @@ func (c *LeaseCache) expireLeases(name string) {
 // acquire leases a chunk for requests like this one, or nothing. The caller
 // holds the lease's store lock.
 func (c *LeaseCache) acquire(ctx context.Context, r reserveRequest, need credits.Micro) (got credits.Micro, before balance, err error) {
-	generation := c.beginAcquire(r)
-	got, before, err = c.source.acquire(ctx, r.key, r.options(need))
+	generation, options := c.beginAcquire(r, need)
+	got, before, err = c.source.acquire(ctx, r.key, options)
 	if err == nil {
 		c.endAcquire(r, generation, got)
 	}
 	return got, before, err
 }
 
-func (r reserveRequest) options(need credits.Micro) acquireOptions {
-	return acquireOptions{limit: r.limit, need: need, want: max(need, min((r.limit-r.amount)/chunkShare, chunkCalls*r.amount))}
-}
-
-// beginAcquire records that the ledger may hold more from now on, and returns the
-// lease's generation.
-func (c *LeaseCache) beginAcquire(r reserveRequest) int {
+// beginAcquire records that the ledger may hold more from now on. It returns the
+// lease's generation, and what to acquire.
+func (c *LeaseCache) beginAcquire(r reserveRequest, need credits.Micro) (generation int, o acquireOptions) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r.lease.state = r.lease.state.next(acquireBegins)
-	return r.lease.generation
+	le, now, want := r.lease, time.Now(), chunkCalls*r.amount
+	if now.Sub(le.acquired) < chunkFor {
+		want = max(want, 2*le.chunk)
+	}
+	le.state, le.acquired = le.state.next(acquireBegins), now
+	return le.generation, acquireOptions{limit: r.limit, need: need, want: max(need, min((r.limit-r.amount)/chunkShare, want))}
 }
 
 // endAcquire adds a chunk to the lease. It is stale if the limit has changed since
@@ -300,7 +302,8 @@ func (c *LeaseCache) acquireMissing(ctx context.Context, list []reserveRequest) 
 	}
 	wanted, generations := make([]acquisition, len(locked)), make([]int, len(locked))
 	for i, r := range locked {
-		wanted[i], generations[i] = acquisition{r.key, r.options(r.amount)}, c.beginAcquire(r)
+		wanted[i].key = r.key
+		generations[i], wanted[i].acquireOptions = c.beginAcquire(r, r.amount)
 	}
 	granted, err := c.source.acquireAll(ctx, wanted)
 	if err != nil {
@@ -330,6 +333,9 @@ func (c *LeaseCache) refill(r reserveRequest) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), refillTimeout)
 	defer cancel()
+	if r.key.Level == EndUser && c.lower(ctx, keyedLease{r.key, r.lease}) != nil {
+		return
+	}
 	if got, _, err := c.acquire(ctx, r, 1); err != nil || got == 0 {
 		// The next requests acquire themselves and report the failure.
 		c.mu.Lock()
@@ -405,14 +411,24 @@ func (c *LeaseCache) shrinkOrDrop(ctx context.Context, keys []accountPeriod) err
 }
 
 // shrink releases the unreserved credits. The caller holds the leases' store
-// locks. Requests that end during the shrink leave the ledger with more than the
-// lease needs. So the two are certain to agree only at zero.
+// locks.
 func (c *LeaseCache) shrink(ctx context.Context, list ...keyedLease) error {
+	c.mu.Lock()
+	for _, le := range list {
+		le.granted, le.stale = le.reserved, 0 // first in memory: credits must not be spent while they are released
+	}
+	c.mu.Unlock()
+	return c.lower(ctx, list...)
+}
+
+// lower releases what the ledger holds for leases beyond their credits. The caller
+// holds their store locks. Requests that end meanwhile leave the ledger with more than
+// the lease needs. So the two are certain to agree only at zero.
+func (c *LeaseCache) lower(ctx context.Context, list ...keyedLease) error {
 	var released []shrinkage
 	var emptied []*lease
 	c.mu.Lock()
 	for _, le := range list {
-		le.granted, le.stale = le.reserved, 0 // first in memory: credits must not be spent while they are released
 		if le.state == leaseEmpty && le.granted == 0 {
 			continue
 		}
@@ -426,7 +442,7 @@ func (c *LeaseCache) shrink(ctx context.Context, list ...keyedLease) error {
 		return nil
 	}
 	// The ledger's leases still contain charges that are not posted.
-	if _, err := c.post(ctx); err != nil {
+	if err := c.post(ctx); err != nil {
 		return err
 	}
 	if err := c.source.shrinkAll(ctx, released); err != nil {
@@ -454,7 +470,7 @@ func (c *LeaseCache) Run(ctx context.Context, d *db.DB) {
 		var err error
 		select {
 		case name := <-requests:
-			if _, err = c.post(ctx); err == nil { // a budget may be new, without a lease
+			if err = c.post(ctx); err == nil { // a budget may be new, without a lease
 				err = c.ReleaseUnused(ctx, name)
 			}
 		case <-tick.C:

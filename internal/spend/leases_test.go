@@ -126,7 +126,7 @@ func (m modelSource) reclaim(ctx context.Context, key accountPeriod) error {
 }
 
 // post posts what a node has charged.
-func (m modelSource) post(context.Context) (bool, error) {
+func (m modelSource) post(context.Context) error {
 	m.concurrently()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -138,16 +138,16 @@ func (m modelSource) post(context.Context) (bool, error) {
 		}
 	}
 	if m.faulty() {
-		return false, errLost
+		return errLost
 	}
-	return len(list) > 0, nil
+	return nil
 }
 
 // settle posts a charge. The caller holds the lock.
 func (m *model) settle(c charge) error {
 	for _, h := range c.holds {
 		b := m.balances[h.key]
-		if b.Settled += c.amount; h.lease != nil && c.owner != "" {
+		if b.Settled += c.amount; h.lease != nil && c.owner != "" && h.key.Level != EndUser {
 			if granted := m.leases[c.owner][h.key]; granted < c.amount {
 				return fmt.Errorf("%s has leased %d of %v, less than the charge of %d", c.owner, granted, h.key, c.amount)
 			}
@@ -227,7 +227,8 @@ func TestNoBudgetIsEverOverspent(t *testing.T) {
 		// requests only.
 		budgets := []Cap{{Account: Account{Workspace, "ws"}}, {Account: Account{Project, "ws/p"}}, {Account: Account{Key, "key"}},
 			{Account: Account{Key, "parent"}}, {Account: Account{KeyLimit, "key/day"}, Window: accounts.WindowDay},
-			{Account: Account{KeyLimit, "key/week"}, Window: accounts.WindowWeek}, {Account: Account{ProjectLimit, "ws/p/lifetime"}, Window: accounts.WindowLifetime}}
+			{Account: Account{KeyLimit, "key/week"}, Window: accounts.WindowWeek}, {Account: Account{ProjectLimit, "ws/p/lifetime"}, Window: accounts.WindowLifetime},
+			{Account: Account{EndUser, "eu"}, Window: accounts.WindowDay}}
 		const always = 4
 		limits := make([]credits.Micro, len(budgets))
 		highest := make([]credits.Micro, len(budgets)) // the highest limit so far
@@ -316,20 +317,23 @@ func TestNoBudgetIsEverOverspent(t *testing.T) {
 		// In calm runs no result is lost and no node is evicted, and no request
 		// that fits may be refused.
 		calm := rapid.Bool().Draw(rt, "calm")
+		// inProgress returns what requests in progress have reserved. Those of evicted nodes are charged.
+		inProgress := func(key accountPeriod) (total credits.Micro) {
+			for _, c := range nodes {
+				for _, r := range c.open {
+					if !m.evicted[c.id] && slices.Contains(keysOf(r.holds), key) {
+						total += r.Amount
+					}
+				}
+			}
+			return total
+		}
 		// roomOf returns the credits that are neither charged nor needed by
 		// requests in progress.
 		roomOf := func(account Account) credits.Micro {
 			i := slices.IndexFunc(budgets, func(b Cap) bool { return b.Account == account })
 			key := accountPeriod{account, PeriodIn(budgets[i].Window, now)}
-			room := limitOf(i) - spent[key]
-			for _, c := range nodes {
-				for _, r := range c.open {
-					if slices.Contains(keysOf(r.holds), key) {
-						room -= r.Amount
-					}
-				}
-			}
-			return room
+			return limitOf(i) - spent[key] - inProgress(key)
 		}
 		m.concurrently = func() {
 			if busy {
@@ -341,14 +345,19 @@ func TestNoBudgetIsEverOverspent(t *testing.T) {
 				endAny(other, rapid.Bool().Draw(rt, "later"))
 			}
 		}
-		// within compares the balances of some accounts, or of all, with limits.
+		// within compares the balances of some accounts, or of all, with limits. The ledger
+		// doesn't lower the leases of end users with their charges.
 		within := func(limit func(i int) credits.Micro, keys []accountPeriod) {
 			for key, b := range m.balances {
 				if keys != nil && !slices.Contains(keys, key) {
 					continue
 				}
 				i := slices.IndexFunc(budgets, func(b Cap) bool { return b.Account == key.Account })
-				if b.Settled+b.Leased > limit(i) {
+				total := b.Settled + b.Leased
+				if key.Level == EndUser {
+					total = spent[key] + inProgress(key)
+				}
+				if total > limit(i) {
 					rt.Fatalf("%v: %d settled and %d leased of %d", key, b.Settled, b.Leased, limit(i))
 				}
 			}
@@ -432,7 +441,7 @@ func TestNoBudgetIsEverOverspent(t *testing.T) {
 					g.expireLeases("")
 				}
 			case 14:
-				_, _ = g.post(ctx)
+				_ = g.post(ctx)
 			case 13: // ends without a signal
 				i := rapid.IntRange(0, len(limits)-1).Draw(rt, "account")
 				raised[i].limit = limits[i] + credits.Micro(rapid.Int64Range(1, 100).Draw(rt, "raise"))
@@ -455,10 +464,10 @@ func TestNoBudgetIsEverOverspent(t *testing.T) {
 			for len(c.open) > 0 {
 				end(c, 0, false)
 			}
-			for range 3 {
+			for range userIdleScans + 2 {
 				_ = m.caches[c.id].ReleaseIdle(ctx)
 			}
-			_, _ = m.caches[c.id].post(ctx)
+			_ = m.caches[c.id].post(ctx)
 		}
 		check()
 		for key, b := range m.balances {

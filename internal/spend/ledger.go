@@ -73,7 +73,9 @@ func addLeased(ctx context.Context, tx *db.Tx, key accountPeriod, leased credits
 }
 
 // charge is the cost of a request. Every account is charged: from the owner's
-// lease if the account has one.
+// lease if the account has one. The ledger lowers that lease together with the charge,
+// or if it is an end user's, when the lease is next refilled or released: there may be
+// one per request, and too large a lease only keeps credits from other nodes.
 type charge struct {
 	holds  []hold
 	amount credits.Micro
@@ -88,7 +90,8 @@ var (
 	addBalances = db.NewBulk("spend", fmt.Sprintf(`ON CONFLICT (level, account_id, period) DO UPDATE SET
 		settled = %s, leased = spend.leased + excluded.leased`, saturatingSum("spend", "settled")),
 		"level text", "account_id text", "period text", "settled bigint", "leased bigint")
-	lowerLeases = db.NewBulkUpdate("spend_leases", "granted = spend_leases.granted - v.amount",
+	readBalancesAfter = addBalances.Returning("level, account_id, period, settled, leased")
+	lowerLeases       = db.NewBulkUpdate("spend_leases", "granted = spend_leases.granted - v.amount",
 		`spend_leases.node_id = v.node_id AND spend_leases.level = v.level AND spend_leases.account_id = v.account_id
 		AND spend_leases.period = v.period AND spend_leases.granted >= v.amount`,
 		"node_id text", "level text", "account_id text", "period text", "amount bigint")
@@ -133,7 +136,7 @@ func (p *postings) charge(c charge) {
 	for _, h := range c.holds {
 		to := p.at(h.key)
 		to.Settled = sum(to.Settled, c.amount)
-		if h.lease != nil && c.owner != "" {
+		if h.lease != nil && c.owner != "" && h.key.Level != EndUser {
 			to.lower(c.owner, c.amount)
 		}
 	}
@@ -163,10 +166,27 @@ func (p *postings) write(ctx context.Context, tx *db.Tx) error {
 	if err := p.writeBalances(ctx, tx); err != nil {
 		return err
 	}
-	if err := p.writeLeases(ctx, tx); err != nil {
+	return p.writeLeases(ctx, tx)
+}
+
+// writeRead is write that returns the balances afterwards.
+func (p *postings) writeRead(ctx context.Context, tx *db.Tx) (map[accountPeriod]balance, error) {
+	after := make(map[accountPeriod]balance, len(p.accounts))
+	if err := readBalancesAfter.Read(ctx, tx, p.balanceRows(), addTo(after)); err != nil {
+		return nil, fmt.Errorf("post charges: %w", err)
+	}
+	return after, p.writeLeases(ctx, tx)
+}
+
+// addTo reads a balance with its key.
+func addTo(balances map[accountPeriod]balance) func(db.Row) error {
+	return func(r db.Row) error {
+		var k accountPeriod
+		var b balance
+		err := db.Scan(r, &k.Level, &k.ID, &k.Period, &b.Settled, &b.Leased)
+		balances[k] = b
 		return err
 	}
-	return endLeases(ctx, tx, p.ended)
 }
 
 // sum saturates at the largest amount that the database and a budget can hold.
@@ -181,16 +201,19 @@ func saturatingSum(table, column string) string {
 }
 
 func (p *postings) writeBalances(ctx context.Context, tx *db.Tx) error {
+	return db.Wrap(addBalances.Send(ctx, tx, p.balanceRows(), nil), "post charges")
+}
+
+func (p *postings) balanceRows() [][]any {
 	rows := make([][]any, 0, len(p.accounts))
 	for _, key := range p.inOrder() {
 		b := p.accounts[key]
 		rows = append(rows, []any{string(key.Level), key.ID, string(key.Period), int64(b.Settled), int64(b.Leased)})
 	}
-	err := addBalances.Send(ctx, tx, rows, nil)
-	return db.Wrap(err, "post charges")
+	return rows
 }
 
-// writeLeases deducts charges from the leases.
+// writeLeases deducts charges from the leases, and ends some.
 func (p *postings) writeLeases(ctx context.Context, tx *db.Tx) error {
 	var rows [][]any
 	for _, key := range p.inOrder() {
@@ -206,7 +229,10 @@ func (p *postings) writeLeases(ctx context.Context, tx *db.Tx) error {
 		}
 		return nil
 	})
-	return db.Wrap(err, "post charges")
+	if err != nil {
+		return fmt.Errorf("post charges: %w", err)
+	}
+	return endLeases(ctx, tx, p.ended)
 }
 
 // endLeases deletes all leases of the owners. The caller has locked their

@@ -247,8 +247,8 @@ func (c *LeaseCache) reserveRemote(ctx context.Context, r reserveRequest) (hold,
 // other nodes.
 type reclaimWait struct {
 	since  time.Time // when other nodes were asked
+	shrunk bool
 	synced bool
-	posted bool
 }
 
 // reclaimAndWait asks other nodes once to release unused credits, and waits
@@ -259,11 +259,12 @@ func (c *LeaseCache) reclaimAndWait(ctx context.Context, r reserveRequest, refus
 	if !refusal.Transient {
 		return refusal
 	}
-	if !w.posted {
-		w.posted = true
-		if posted, err := c.post(ctx); posted || err != nil {
-			return err // what looked reserved may be spent
+	if !w.shrunk { // what looked reserved may be spent
+		w.shrunk = true
+		if err := c.post(ctx); err != nil {
+			return err
 		}
+		return c.shrink(ctx, keyedLease{r.key, r.lease})
 	}
 	c.mu.Lock()
 	free, inUse := r.lease.free(), r.lease.reserved > 0

@@ -83,7 +83,7 @@ func (o *fixture) settleEntries(list ...audit.Settlement) {
 // post adds what the node has charged to the ledger and to usage.
 func (o *fixture) post() {
 	o.t.Helper()
-	if _, err := o.settler.Post(o.t.Context()); err != nil {
+	if err := o.settler.Post(o.t.Context()); err != nil {
 		o.t.Fatal(err)
 	}
 }
