@@ -72,7 +72,7 @@ func (l *Log) writeOnce(ctx context.Context, tx *db.Tx, records []*Record) error
 // write stores the records in the transaction and settles their charges. It
 // fails with nodes.ErrEvicted if other nodes recover this node's entries.
 func (l *Log) write(ctx context.Context, tx *db.Tx, records []*Record) error {
-	if err := l.node.AssertAlive(ctx, tx); err != nil {
+	if err := l.node.AssertAlive(tx); err != nil {
 		return fmt.Errorf("request log: %w", err)
 	}
 	rows := make([][]any, len(records))

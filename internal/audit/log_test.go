@@ -41,13 +41,17 @@ type ledger struct {
 	list  []Settlement
 }
 
-func (b *ledger) book(_ context.Context, _ *db.Tx, list []Settlement) error {
+func (b *ledger) book(_ context.Context, tx *db.Tx, list []Settlement) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.fails != nil {
 		return b.fails
 	}
-	b.list = append(b.list, list...)
+	tx.OnCommit(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.list = append(b.list, list...)
+	})
 	return nil
 }
 

@@ -256,7 +256,7 @@ func (r *Record) SettleIn(ctx context.Context, tx *db.Tx, change func(*Entry)) e
 	settled := r.entry
 	change(&settled)
 	settled.Settled = true
-	if err := r.log.node.AssertAlive(ctx, tx); err != nil {
+	if err := r.log.node.AssertAlive(tx); err != nil {
 		return fmt.Errorf("request log: %w", err)
 	}
 	if _, err := insertRequests.Write(ctx, tx, [][]any{settled.appendRow(nil, r.log.node.ID)}); err != nil {

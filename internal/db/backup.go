@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/url"
 
-	"github.com/jackc/pgx/v5"
 	"modernc.org/sqlite"
 )
 
@@ -80,11 +79,10 @@ func (e *postgresEngine) backup(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	tx, err := e.pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+	from, err := e.beginAs(ctx, "begin isolation level repeatable read read only")
 	if err != nil {
 		return err
 	}
-	from := &postgresTx{eng: e, tx: tx}
 	defer from.rollback()
 	if err := from.disableTimeouts(ctx); err != nil {
 		return err

@@ -58,6 +58,8 @@ type engineTx interface {
 	bulkRead(ctx context.Context, b *Bulk, rows [][]any, scan func(Row) error) error
 	// bulkSend is bulkWrite together with the next statement or flush.
 	bulkSend(ctx context.Context, b *Bulk, rows [][]any, then func(n int64) error) error
+	// send is exec together with the next statement or flush.
+	send(then func(n int64) error, query string, args ...any) error
 	script(ctx context.Context, statements string) error
 	notify(ctx context.Context, topic, payload string) error
 	lockMigrations(ctx context.Context) error
@@ -220,6 +222,11 @@ func (t *Tx) Exec(ctx context.Context, query string, args ...any) (int64, error)
 	n, err := t.tx.exec(ctx, query, args...)
 	t.wrote = t.wrote || n > 0
 	return n, classify(err)
+}
+
+// Send is Exec or a SELECT without waiting: see Bulk.Send. then is called with the number of rows.
+func (t *Tx) Send(then func(n int64) error, query string, args ...any) error {
+	return classify(t.tx.send(then, query, args...))
 }
 
 // Lock returns the suffix of a SELECT that locks the rows of the table (or its

@@ -195,14 +195,18 @@ func (r timedRows) Close() {
 	r.cancel()
 }
 
-func (e *postgresEngine) begin(ctx context.Context) (engineTx, error) {
+func (e *postgresEngine) begin(ctx context.Context) (engineTx, error) { return e.beginAs(ctx, "begin") }
+
+// beginAs begins a transaction with its first statement.
+func (e *postgresEngine) beginAs(ctx context.Context, command string) (*postgresTx, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	tx, err := e.pool.Begin(ctx)
+	conn, err := e.pool.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &postgresTx{eng: e, tx: tx, limit: statementTimeout}, nil
+	t := &postgresTx{eng: e, conn: conn, limit: statementTimeout}
+	return t, t.send(nil, command)
 }
 
 func (t *postgresTx) bulkWrite(ctx context.Context, b *Bulk, rows [][]any) (int64, error) {
@@ -227,7 +231,12 @@ func (t *postgresTx) bulkSend(_ context.Context, b *Bulk, rows [][]any, then fun
 	if err != nil {
 		return err
 	}
-	t.unsent.Queue(b.postgres, arrays...)
+	return t.send(then, b.postgres, arrays...)
+}
+
+// send queues a statement for the next round trip.
+func (t *postgresTx) send(then func(n int64) error, query string, args ...any) error {
+	t.unsent.Queue(query, args...)
 	t.then = append(t.then, then)
 	return nil
 }
@@ -290,20 +299,24 @@ func (e *postgresEngine) listen(ctx context.Context, changed func(topic, payload
 
 type postgresTx struct {
 	eng   *postgresEngine
-	tx    pgx.Tx
+	conn  *pgxpool.Conn // nil after the end
 	limit time.Duration // of a statement; 0 for none
 
 	unsent pgx.Batch // sent with the next statement, in one round trip
 	then   []func(n int64) error
+	begun  bool // something was sent
 }
 
 // flush sends pending statements and calls their callbacks.
 func (t *postgresTx) flush(ctx context.Context) error {
 	for t.unsent.Len() > 0 {
-		batch, then := t.unsent, t.then
-		t.unsent, t.then = pgx.Batch{}, nil
-		changed, err := t.send(ctx, &batch)
-		if err != nil {
+		then, n := t.then, t.unsent.Len()
+		results, done := t.sendBatch(ctx)
+		changed, err := readAll(results, n)
+		if closed := results.Close(); err == nil {
+			err = closed
+		}
+		if done(); err != nil {
 			return classify(err)
 		}
 		for i, follow := range then {
@@ -318,44 +331,89 @@ func (t *postgresTx) flush(ctx context.Context) error {
 	return nil
 }
 
-// send returns how many rows each statement changed.
-func (t *postgresTx) send(ctx context.Context, batch *pgx.Batch) (changed []int64, err error) {
-	ctx, cancel := within(ctx, t.limit)
-	defer cancel()
-	results := t.tx.SendBatch(ctx, batch)
-	for range batch.Len() {
+// sendBatch sends pending statements. Call done after the results are closed.
+func (t *postgresTx) sendBatch(ctx context.Context) (results pgx.BatchResults, done context.CancelFunc) {
+	ctx, done = within(ctx, t.limit)
+	batch := t.unsent
+	t.unsent, t.then, t.begun = pgx.Batch{}, nil, true
+	return t.conn.SendBatch(ctx, &batch), done
+}
+
+// readAll returns how many rows each of n statements changed.
+func readAll(results pgx.BatchResults, n int) (changed []int64, err error) {
+	for range n {
 		tag, err := results.Exec()
 		if err != nil {
-			_ = results.Close()
 			return nil, err
 		}
 		changed = append(changed, tag.RowsAffected())
 	}
-	return changed, results.Close()
+	return changed, nil
 }
 
-func (t *postgresTx) exec(ctx context.Context, query string, args ...any) (int64, error) {
-	if err := t.flush(ctx); err != nil {
+func (t *postgresTx) exec(ctx context.Context, query string, args ...any) (changed int64, err error) {
+	if err := t.flushCallbacks(ctx); err != nil {
 		return 0, err
 	}
-	ctx, cancel := within(ctx, t.limit)
-	defer cancel()
-	tag, err := t.tx.Exec(ctx, query, args...)
-	return tag.RowsAffected(), err
+	err = t.send(func(n int64) error { changed = n; return nil }, query, args...)
+	if err == nil {
+		err = t.flush(ctx)
+	}
+	return changed, err
 }
 
+// query sends the query together with pending statements.
 func (t *postgresTx) query(ctx context.Context, query string, args ...any) (Rows, error) {
-	if err := t.flush(ctx); err != nil {
+	if err := t.flushCallbacks(ctx); err != nil {
 		return nil, err
 	}
-	return timedQuery(ctx, t.limit, t.tx.Query, query, args)
+	n := t.unsent.Len()
+	if n == 0 {
+		return timedQuery(ctx, t.limit, t.conn.Query, query, args)
+	}
+	t.unsent.Queue(query, args...)
+	results, done := t.sendBatch(ctx)
+	_, err := readAll(results, n)
+	var rows pgx.Rows
+	if err == nil {
+		rows, err = results.Query()
+	}
+	if err != nil {
+		_ = results.Close() // the error is known
+		done()
+		return nil, classify(err)
+	}
+	return batchRows{rows, results, done}, nil
+}
+
+// batchRows are the rows of a batch's last statement.
+type batchRows struct {
+	pgx.Rows
+	results pgx.BatchResults
+	done    context.CancelFunc
+}
+
+func (r batchRows) Close() {
+	r.Rows.Close()
+	_ = r.results.Close() // Err has the error of the rows
+	r.done()
+}
+
+// flushCallbacks is flush if a pending statement has a callback, which may send more.
+func (t *postgresTx) flushCallbacks(ctx context.Context) error {
+	for _, then := range t.then {
+		if then != nil {
+			return t.flush(ctx)
+		}
+	}
+	return nil
 }
 
 func (t *postgresTx) script(ctx context.Context, statements string) error {
 	if err := t.flush(ctx); err != nil {
 		return err
 	}
-	_, err := t.tx.Conn().PgConn().Exec(ctx, statements).ReadAll()
+	_, err := t.conn.Conn().PgConn().Exec(ctx, statements).ReadAll()
 	return err
 }
 
@@ -365,7 +423,7 @@ func (t *postgresTx) notify(ctx context.Context, topic, payload string) error {
 }
 
 func (t *postgresTx) lockMigrations(ctx context.Context) error {
-	_, err := t.tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtext($1))", t.eng.channel)
+	_, err := t.exec(ctx, "SELECT pg_advisory_xact_lock(hashtext($1))", t.eng.channel)
 	return err
 }
 
@@ -376,9 +434,21 @@ func (t *postgresTx) disableTimeouts(ctx context.Context) error {
 }
 
 func (t *postgresTx) commit(ctx context.Context) error {
+	if !t.begun {
+		t.release()
+		return nil
+	}
 	ctx, cancel := within(ctx, t.limit)
 	defer cancel()
-	err := classify(t.tx.Commit(ctx))
+	tag, err := t.conn.Exec(ctx, "commit")
+	if err == nil && tag.String() != "COMMIT" {
+		err = pgx.ErrTxCommitRollback
+	}
+	if err == nil {
+		t.release()
+		return nil
+	}
+	err = classify(err)
 	var response *pgconn.PgError
 	switch {
 	case errors.As(err, &response):
@@ -406,8 +476,20 @@ func outcomeUnknown(response *pgconn.PgError) bool {
 	return response.SeverityUnlocalized == "FATAL" || response.SeverityUnlocalized == "PANIC"
 }
 
+// release returns the connection. The pool closes it if it is broken or in a transaction.
+func (t *postgresTx) release() {
+	t.conn.Release()
+	t.conn = nil
+}
+
 func (t *postgresTx) rollback() {
-	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
-	defer cancel()
-	_ = t.tx.Rollback(ctx) // fails if closed; the pool drops broken connections
+	if t.conn == nil {
+		return
+	}
+	defer t.release()
+	if t.begun {
+		ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
+		defer cancel()
+		_, _ = t.conn.Exec(ctx, "rollback")
+	}
 }

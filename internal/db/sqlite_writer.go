@@ -214,6 +214,14 @@ func (t *sqliteTx) bulkWrite(_ context.Context, b *Bulk, rows [][]any) (int64, e
 	return t.w.writeAll(b, rows)
 }
 
+func (t *sqliteTx) send(then func(n int64) error, query string, args ...any) error {
+	n, err := t.run(query, args...)
+	if err != nil {
+		return err
+	}
+	return then(n)
+}
+
 func (t *sqliteTx) bulkRead(ctx context.Context, b *Bulk, rows [][]any, scan func(Row) error) error {
 	for _, r := range rows {
 		found, err := t.query(ctx, b.sqlite, r...)

@@ -182,23 +182,23 @@ func (n *Node) Leave(ctx context.Context) error {
 	})
 }
 
-// AssertAlive returns ErrEvicted if this node was evicted. Otherwise no node
-// can evict it before the transaction ends. Unlike LeaseValid it needs no
-// clock: a suspended machine's clock stops.
-func (n *Node) AssertAlive(ctx context.Context, tx *db.Tx) error {
+// AssertAlive makes the transaction fail with ErrEvicted if this node was evicted.
+// Otherwise no node can evict it before the transaction ends. Unlike LeaseValid it
+// needs no clock: a suspended machine's clock stops.
+func (n *Node) AssertAlive(tx *db.Tx) error {
 	if n.exclusive() {
 		return nil
 	}
-	var one int
-	err := tx.QueryRow(ctx, "SELECT 1 FROM nodes WHERE id = $1"+tx.Keep("nodes"), n.ID).Scan(&one)
-	if !errors.Is(err, db.ErrNotFound) {
-		return err
-	}
-	select {
-	case n.evicted <- struct{}{}:
-	default:
-	}
-	return ErrEvicted
+	return tx.Send(func(found int64) error {
+		if found > 0 {
+			return nil
+		}
+		select {
+		case n.evicted <- struct{}{}:
+		default:
+		}
+		return ErrEvicted
+	}, "SELECT 1 FROM nodes WHERE id = $1"+tx.Keep("nodes"), n.ID)
 }
 
 // exclusive reports whether no other server can share the database. The lock on

@@ -188,7 +188,7 @@ func TestEvictedNodeCannotWrite(t *testing.T) {
 	if !evicted.LeaseValid() {
 		t.Fatal("the node notices by its clock, which this test must rule out")
 	}
-	err := d.Write(t.Context(), func(tx *db.Tx) error { return evicted.AssertAlive(t.Context(), tx) })
+	err := d.Write(t.Context(), func(tx *db.Tx) error { return evicted.AssertAlive(tx) })
 	if !errors.Is(err, ErrEvicted) || !errors.Is(err, db.ErrUnavailable) {
 		t.Errorf("AssertAlive: got %v, want ErrEvicted", err)
 	}
@@ -210,7 +210,10 @@ func TestEvictionWaitsForTransactionsOfTheNode(t *testing.T) {
 	c.run(t, staleAfter+heartbeatInterval, steady)
 	evicted := make(chan error, 1)
 	err := slow.db.Write(t.Context(), func(tx *db.Tx) error {
-		if err := slow.AssertAlive(t.Context(), tx); err != nil {
+		if err := slow.AssertAlive(tx); err != nil {
+			return err
+		}
+		if _, err := db.Value[int64](tx.QueryRow(t.Context(), "SELECT count(*) FROM nodes")); err != nil { // sends the assertion
 			return err
 		}
 		go func() {

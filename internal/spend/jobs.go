@@ -57,7 +57,7 @@ var transfers = db.NewLast(func(ctx context.Context, tx *db.Tx, list []transfer)
 })
 
 func (t transfer) apply(ctx context.Context, tx *db.Tx) error {
-	if err := t.from.assertAlive(ctx, tx); err != nil {
+	if err := t.from.assertAlive(tx); err != nil {
 		return err
 	}
 	key := t.key

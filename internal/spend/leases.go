@@ -83,9 +83,9 @@ type LeaseCache struct {
 	leaseValid     func() bool // reports that the node can't have been evicted
 	reclaimTimeout time.Duration
 	reclaimPoll    time.Duration
-	background     func(func())                        // runs a refill; nil disables refills
-	post           func(context.Context) error         // posts the node's charges
-	assertAlive    func(context.Context, *db.Tx) error // fails once the node is evicted
+	background     func(func())                // runs a refill; nil disables refills
+	post           func(context.Context) error // posts the node's charges
+	assertAlive    func(*db.Tx) error          // fails once the node is evicted
 
 	mu     sync.Mutex
 	leases map[accountPeriod]*lease

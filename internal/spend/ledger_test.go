@@ -51,7 +51,7 @@ func TestEvictionDuringSettlementsKeepsTheLedgerExact(t *testing.T) {
 			}
 			all.Go(func() {
 				err := d.Write(t.Context(), func(tx *db.Tx) error {
-					if err := node.AssertAlive(t.Context(), tx); err != nil {
+					if err := node.AssertAlive(tx); err != nil {
 						return err
 					}
 					return ledger.Settle(t.Context(), tx, []charge{r.charge(credits.Credit / 2)})

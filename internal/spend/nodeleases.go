@@ -144,7 +144,7 @@ var insertBalances = db.NewBulk("spend", "ON CONFLICT (level, account_id, period
 // lockBalances returns the balances and locks their rows until the transaction
 // ends. It inserts missing ones, so it also waits for a commit in doubt that does.
 func (n nodeLeases) lockBalances(ctx context.Context, tx *db.Tx, keys []accountPeriod) (map[accountPeriod]balance, error) {
-	if err := n.node.AssertAlive(ctx, tx); err != nil {
+	if err := n.node.AssertAlive(tx); err != nil {
 		return nil, err
 	}
 	keys = slices.SortedFunc(slices.Values(keys), compare)
