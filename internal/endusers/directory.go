@@ -35,12 +35,11 @@ type Directory struct {
 	now      func() time.Time
 	settings Settings
 	cache    *otter.Cache[string, cached] // by load.key
+	loads    *db.Batcher[*load]
 
 	// mu orders stores and invalidations, so that a read from before a change can't be cached after it.
 	mu         sync.RWMutex
 	generation int64
-	waiting    []*load
-	loading    bool // a goroutine serves those that wait
 }
 
 type cached struct {
@@ -61,6 +60,7 @@ func NewDirectory(d *db.DB, settings Settings, now func() time.Time) (*Directory
 		return nil, fmt.Errorf("cache of users: %w", err)
 	}
 	dir := &Directory{db: d, now: now, settings: settings, cache: cache}
+	dir.loads = db.NewBatcher(maxLoads, dir.loadAll)
 	d.OnSignal(signalUser, dir.invalidate)
 	d.OnSignal(SignalID, dir.invalidate)
 	return dir, nil
@@ -121,28 +121,17 @@ func (d *Directory) active(ctx context.Context, l *load, s accounts.UserSettings
 // load reads the user, or creates one that a request names at its first use. Concurrent loads share statements
 // and a transaction.
 func (d *Directory) load(ctx context.Context, l *load) (*User, error) {
-	l.done = make(chan struct{})
-	d.mu.Lock()
+	d.mu.RLock()
 	l.generation = d.generation
-	d.waiting = append(d.waiting, l)
-	start := !d.loading
-	d.loading = true
-	d.mu.Unlock()
-	if start {
-		go d.loadWaiting()
+	d.mu.RUnlock()
+	err := d.loads.Do(ctx, l)
+	if err == nil {
+		err = l.err
 	}
-	select {
-	case <-l.done:
-	case <-ctx.Done():
-		return nil, fmt.Errorf("look up user: %w", ctx.Err())
+	if _, known := fault.As(err); known {
+		return nil, err
 	}
-	if l.err != nil {
-		if _, known := fault.As(l.err); known {
-			return nil, l.err
-		}
-		return nil, fmt.Errorf("look up user: %w", l.err)
-	}
-	return l.user, nil
+	return l.user, db.Wrap(err, "look up user")
 }
 
 // load is the lookup of a user by a request that waits for it.
@@ -153,26 +142,9 @@ type load struct {
 	name       string // of a request's user
 	now        time.Time
 	generation int64
-	done       chan struct{}
 	exists     bool // before the load
 	user       *User
 	err        error
-}
-
-// loadWaiting loads users until no request waits for one.
-func (d *Directory) loadWaiting() {
-	for {
-		d.mu.Lock()
-		n := min(len(d.waiting), maxLoads)
-		list := d.waiting[:n:n]
-		d.waiting = d.waiting[n:]
-		d.loading = n > 0
-		d.mu.Unlock()
-		if n == 0 {
-			return
-		}
-		d.loadAll(list)
-	}
 }
 
 func (d *Directory) loadAll(list []*load) {
@@ -197,7 +169,6 @@ func (d *Directory) loadAll(list []*load) {
 		if l.err == nil && l.generation == d.generation {
 			d.cache.Set(l.key, cached{l.user, l.now})
 		}
-		close(l.done)
 	}
 }
 

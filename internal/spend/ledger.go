@@ -32,7 +32,7 @@ func NewLedger(d *db.DB) *Ledger { return &Ledger{d} }
 
 // LeaseCache returns an empty cache of the node's leases.
 func (l *Ledger) LeaseCache(node *nodes.Node) *LeaseCache {
-	c := newLeaseCache(nodeLeases{l.db, node, &acquireQueue{}}, node.ID, l.db.Engine() == "sqlite", node.LeaseValid)
+	c := newLeaseCache(newNodeLeases(l.db, node), node.ID, l.db.Engine() == "sqlite", node.LeaseValid)
 	c.assertAlive = node.AssertAlive
 	c.background = func(f func()) { go f() }
 	l.db.OnSignal(signalLimitChanged, c.expireLeases)

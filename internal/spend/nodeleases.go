@@ -6,7 +6,6 @@ import (
 	"math/bits"
 	"slices"
 	"strings"
-	"sync"
 
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
@@ -17,22 +16,22 @@ import (
 type nodeLeases struct {
 	db    *db.DB
 	node  *nodes.Node
-	queue *acquireQueue
-}
-
-// acquireQueue collects what concurrent requests acquire. While one transaction
-// runs, the next one waits for more, so many requests share a commit.
-type acquireQueue struct {
-	mu      sync.Mutex
-	waiting []*pendingAcquisition
-	running bool // a goroutine serves those that wait
+	queue *db.Batcher[*pendingAcquisition] // what concurrent requests acquire
 }
 
 type pendingAcquisition struct {
 	list    []acquisition
 	granted []grant
 	err     error
-	done    chan struct{}
+}
+
+// maxAcquirers is how many requests share a transaction.
+const maxAcquirers = 1000
+
+func newNodeLeases(d *db.DB, node *nodes.Node) nodeLeases {
+	n := nodeLeases{db: d, node: node}
+	n.queue = db.NewBatcher(maxAcquirers, n.acquireWaiting)
+	return n
 }
 
 func (n nodeLeases) acquire(ctx context.Context, key accountPeriod, o acquireOptions) (got credits.Micro, before balance, err error) {
@@ -44,57 +43,24 @@ func (n nodeLeases) acquire(ctx context.Context, key accountPeriod, o acquireOpt
 }
 
 func (n nodeLeases) acquireAll(ctx context.Context, list []acquisition) ([]grant, error) {
-	p := &pendingAcquisition{list: list, done: make(chan struct{})}
-	q := n.queue
-	q.mu.Lock()
-	q.waiting = append(q.waiting, p)
-	start := !q.running
-	q.running = true
-	q.mu.Unlock()
-	if start {
-		go n.acquireWaiting()
-	}
-	select {
-	case <-p.done:
-	case <-ctx.Done():
-		q.mu.Lock()
-		i := slices.Index(q.waiting, p)
-		if i >= 0 {
-			q.waiting = slices.Delete(q.waiting, i, i+1)
-		}
-		q.mu.Unlock()
-		if i >= 0 {
-			return nil, fmt.Errorf("lease credits: %w", ctx.Err())
-		}
-		<-p.done // the transaction has begun, and the caller must know its result
+	p := &pendingAcquisition{list: list}
+	if err := n.queue.Do(ctx, p); err != nil {
+		return nil, fmt.Errorf("lease credits: %w", err)
 	}
 	return p.granted, p.err
 }
 
-// acquireWaiting acquires leases until no request waits for one.
-func (n nodeLeases) acquireWaiting() {
-	for {
-		q := n.queue
-		q.mu.Lock()
-		some := q.waiting
-		q.waiting = nil
-		q.running = len(some) > 0
-		q.mu.Unlock()
-		if len(some) == 0 {
-			return
-		}
-		var list []acquisition // no account is twice in it, because requests hold the lock of their leases
-		for _, p := range some {
-			list = append(list, p.list...)
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), refillTimeout)
-		granted, err := n.acquireNow(ctx, list)
-		cancel()
-		for _, p := range some {
-			if p.err = err; err == nil {
-				p.granted, granted = granted[:len(p.list)], granted[len(p.list):]
-			}
-			close(p.done)
+func (n nodeLeases) acquireWaiting(some []*pendingAcquisition) {
+	var list []acquisition // no account is twice in it, because requests hold the lock of their leases
+	for _, p := range some {
+		list = append(list, p.list...)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), refillTimeout)
+	defer cancel()
+	granted, err := n.acquireNow(ctx, list)
+	for _, p := range some {
+		if p.err = err; err == nil {
+			p.granted, granted = granted[:len(p.list)], granted[len(p.list):]
 		}
 	}
 }
