@@ -53,12 +53,14 @@ func (req *request) inDollars(amounts ...credits.Micro) string {
 // value of a credit isn't known.
 func (s *shell) Dollars(amounts ...any) template.HTML { return s.showDollars(fewDecimals, amounts) }
 
-// DollarColumn is Dollars for columns, whose decimal points are below each other. Zero has none.
+// DollarColumn is Dollars for columns, whose decimal points are below each other. Of zero only the
+// space is left.
 func (s *shell) DollarColumn(amount any) template.HTML {
-	if indirect(amount) == credits.Micro(0) {
-		return ""
+	shown := s.showDollars(manyDecimals, []any{amount})
+	if shown != "" && indirect(amount) == credits.Micro(0) {
+		return ` <span class="usd"></span>`
 	}
-	return s.showDollars(manyDecimals, []any{amount})
+	return shown
 }
 
 func (s *shell) showDollars(decimals int, amounts []any) template.HTML {
