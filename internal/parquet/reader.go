@@ -185,7 +185,7 @@ var decompressor = sync.OnceValues(func() (*zstd.Decoder, error) {
 	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(2), zstd.WithDecoderMaxMemory(maxPage), zstd.WithDecoderLowmem(true))
 })
 
-// ReadGroup returns the values of a row group, by column. It reads the group's bytes at once.
+// ReadGroup returns the values of a row group, by column. It reads the bytes of the group in one call.
 func (f *File) ReadGroup(number int) ([]Values, error) {
 	g := f.groups[number]
 	start, end := f.size, int64(0)
