@@ -110,7 +110,7 @@ func listAudit(c *Call) error {
 	if asCSV {
 		return c.exportAudit(f, page)
 	}
-	r, err := c.s.Archive.List(c.Context(), c.s.DB, c.Principal.Visibility(), f, page)
+	r, err := c.s.Archive.List(c.Context(), c.s.DB.Replica(), c.Principal.Visibility(), f, page)
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func wantsCSV(format, accept string) (bool, error) {
 }
 
 func (c *Call) exportAudit(f audit.Filter, page db.Page) error {
-	parts := c.s.Archive.Export(c.Context(), c.s.DB, c.Principal.Visibility(), f, page)
+	parts := c.s.Archive.Export(c.Context(), c.s.DB.Replica(), c.Principal.Visibility(), f, page)
 	return c.streamFile(parts, streamedFile{
 		setHeaders: func(h http.Header) {
 			h.Set("Content-Type", "text/csv; charset=utf-8")

@@ -94,7 +94,7 @@ func listDeliveries(ctx context.Context, c *Call) (any, error) {
 	if q.err != nil {
 		return nil, q.err
 	}
-	found, err := c.s.Webhooks.ListDeliveries(ctx, c.s.DB, c.Principal.Visibility(), f, page)
+	found, err := c.s.Webhooks.ListDeliveries(ctx, c.s.DB.Replica(), c.Principal.Visibility(), f, page)
 	if err != nil {
 		return nil, err
 	}

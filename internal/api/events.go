@@ -29,6 +29,7 @@ func listEvents(ctx context.Context, c *Call) (any, error) {
 		return nil, q.err
 	}
 	budget := c.pageBudget()
+	budget.Querier = c.s.DB.Replica()
 	found, err := events.List(ctx, budget, c.Principal.Visibility(), f, page)
 	if err != nil {
 		return nil, err

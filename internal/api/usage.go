@@ -85,7 +85,7 @@ func getUsage(ctx context.Context, c *Call) (any, error) {
 		out.Data, err = c.usageByUser(ctx, u)
 		return out, usageFault(err)
 	}
-	list, err := spend.ReadUsage(ctx, c.s.DB, u)
+	list, err := spend.ReadUsage(ctx, c.s.DB.Replica(), u)
 	if err != nil {
 		return nil, usageFault(err)
 	}
@@ -100,7 +100,7 @@ func (c *Call) usageByUser(ctx context.Context, u spend.UsageQuery) ([]*usageObj
 	if err := c.checkUserAccess(); err != nil {
 		return nil, err
 	}
-	list, err := spend.ReadUserUsage(ctx, c.s.DB, u)
+	list, err := spend.ReadUserUsage(ctx, c.s.DB.Replica(), u)
 	if err != nil {
 		return nil, err
 	}

@@ -92,6 +92,11 @@ func startInstance(ctx context.Context, at site, now func() time.Time) (_ *insta
 		return nil, err
 	}
 	i.store.DB.FailFast()
+	if i.cfg.ReplicaURL != "" {
+		if err := i.store.DB.UseReplica(ctx, string(i.cfg.ReplicaURL), i.cfg.ReplicaMaxLag); err != nil {
+			return nil, err
+		}
+	}
 	if err := CheckUnmoved(ctx, i.cfg, i.store.DB); err != nil {
 		return nil, err
 	}

@@ -212,10 +212,37 @@ func checkStorage(ctx context.Context, l config.Loaded) []finding {
 		add("config", cmp.Or(err, configError(hashes)), "all running nodes have the same settings")
 		add("clock", clockError(d.ClockSkew()), "agrees with the database's clock")
 	}
+	if l.ReplicaURL != "" {
+		err := d.UseReplica(ctx, string(l.ReplicaURL), l.ReplicaMaxLag)
+		add("replica", err, describeReplica(ctx, d))
+	}
 	out = append(out, checkFiles(ctx, l, n)...)
 	out = append(out, checkBackups(ctx, l, d)...)
 	out = append(out, checkArchive(ctx, l, d)...)
 	return append(out, checkDomains(ctx, l, d)...)
+}
+
+// describeReplica gives the replica a second to apply the log. One that isn't used is
+// a warning: all reads work without it.
+func describeReplica(ctx context.Context, d *db.DB) string {
+	s := d.ReplicaStatus()
+	for range 10 {
+		if s == nil || s.State != db.ReplicaLagging {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+		d.CheckReplica(ctx)
+		s = d.ReplicaStatus()
+	}
+	switch {
+	case s == nil:
+		return ""
+	case s.State == db.ReplicaInUse:
+		return "in use"
+	case s.Err != nil:
+		return fmt.Sprintf("%s, so the primary is read instead: %s; check database_replica_url and the server", s.State, strings.ReplaceAll(message(s.Err), "; ", ", "))
+	}
+	return fmt.Sprintf("lags by more than %v, so the primary is read instead; check the replication", s.Lag.Round(time.Second))
 }
 
 // configError reports nodes with different settings, by the hashes of their

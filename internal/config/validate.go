@@ -65,6 +65,10 @@ func (c Config) Validate() error {
 	if c.DatabaseURL != "" {
 		f.note("database_url", c.DatabaseURL.fault())
 	}
+	if c.ReplicaURL != "" {
+		f.note("database_replica_url", c.ReplicaURL.fault())
+		f.addIf(c.DatabaseURL == "", "database_replica_url", "needs database_url; the embedded database has no replicas")
+	}
 	if c.PublicURL != "" {
 		f.note("public_url", publicURLFault(c.PublicURL))
 	}

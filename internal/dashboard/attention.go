@@ -233,7 +233,7 @@ func (l *attentionList) addErrorSpike(hours *hourlyUsage) error {
 	}
 	start := l.req.now().Add(-time.Hour)
 	u := spend.UsageQuery{Tenant: l.req.workspace.In(l.req.env), Start: start, End: l.req.now(), Bucket: spend.ByMinute}
-	minutes, _, err := spend.RecentUsage(l.req.Context(), l.req.ledger(), u, maxMinuteUsage)
+	minutes, _, err := spend.RecentUsage(l.req.Context(), l.req.usage(), u, maxMinuteUsage)
 	if err != nil {
 		return err
 	}

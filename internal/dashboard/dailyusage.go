@@ -34,7 +34,7 @@ func (req *request) lastDays(q spend.UsageQuery) (*daily, error) {
 // usageSince reads the environment's usage from start until now.
 func (req *request) usageSince(start time.Time, q spend.UsageQuery) ([]spend.Usage, error) {
 	q.Tenant, q.Start, q.End = req.workspace.In(req.env), start, req.now()
-	return spend.ReadUsage(req.Context(), req.ledger(), q)
+	return spend.ReadUsage(req.Context(), req.usage(), q)
 }
 
 // costOf returns the charged credits, or the simulated ones in test.

@@ -135,12 +135,12 @@ func deliveriesPage(req *request) (*view, error) {
 	}
 	page, found := req.page(ids.Delivery), &db.Found[*webhooks.Delivery]{}
 	if !box.Unmatched() {
-		if found, err = req.s.Webhooks.ListDeliveries(req.Context(), req.s.DB, req.principal.Visibility(), f, page); err != nil {
+		if found, err = req.s.Webhooks.ListDeliveries(req.Context(), req.history(), req.principal.Visibility(), f, page); err != nil {
 			return nil, err
 		}
 		t := box.span(req.now())
 		f.Since, f.Until = within(t, f.Until)
-		counts, err := req.s.Webhooks.CountDeliveries(req.Context(), req.s.DB, req.principal.Visibility(), f, t)
+		counts, err := req.s.Webhooks.CountDeliveries(req.Context(), req.history(), req.principal.Visibility(), f, t)
 		if err != nil {
 			return nil, err
 		}

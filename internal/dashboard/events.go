@@ -96,12 +96,12 @@ func eventsPage(req *request) (*view, error) {
 	f.Since, f.Until = box.Period.Bounds(req.now())
 	page, found := req.page(ids.Event), &db.Found[*events.Event]{}
 	if !box.Unmatched() {
-		if found, err = events.List(req.Context(), req.s.DB, req.principal.Visibility(), f, page); err != nil {
+		if found, err = events.List(req.Context(), req.history(), req.principal.Visibility(), f, page); err != nil {
 			return nil, err
 		}
 		t := box.span(req.now())
 		f.Since, f.Until = within(t, f.Until)
-		counts, err := events.Count(req.Context(), req.s.DB, req.principal.Visibility(), f, t)
+		counts, err := events.Count(req.Context(), req.history(), req.principal.Visibility(), f, t)
 		if err != nil {
 			return nil, err
 		}

@@ -154,7 +154,7 @@ func (req *request) hourlyUsage() (*hourlyUsage, error) {
 	h := &hourlyUsage{elapsed: now.Sub(first).Hours()}
 	h.complete = len(h.hours)
 	u := spend.UsageQuery{Tenant: req.workspace.In(req.env), Start: first.Add(time.Duration(1-len(h.hours)) * time.Hour), End: now, Bucket: spend.ByHour, Latencies: true}
-	list, since, err := spend.RecentUsage(req.Context(), req.ledger(), u, maxHourlyUsage)
+	list, since, err := spend.RecentUsage(req.Context(), req.usage(), u, maxHourlyUsage)
 	if err != nil {
 		return nil, err
 	}
@@ -274,7 +274,7 @@ func (req *request) readStats(d *homeData) error {
 	if d.Keys, err = req.topKeys(h); err != nil {
 		return err
 	}
-	d.Codes, err = frequentErrors(req.Context(), req.s.DB, req.workspace.In(req.env), req.now().Add(-day))
+	d.Codes, err = frequentErrors(req.Context(), req.history(), req.workspace.In(req.env), req.now().Add(-day))
 	return err
 }
 

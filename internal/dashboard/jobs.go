@@ -128,12 +128,12 @@ func (tab jobTab) listPage(req *request) (*view, error) {
 	}
 	page, found := req.page(tab.Kind.Prefix()), &db.Found[*media.Job]{}
 	if !box.Unmatched() {
-		if found, err = req.s.Media.List(req.Context(), req.s.DB, req.principal, f, page); err != nil {
+		if found, err = req.s.Media.List(req.Context(), req.history(), req.principal, f, page); err != nil {
 			return nil, err
 		}
 		t := box.span(req.now())
 		f.Since, f.Until = within(t, f.Until)
-		counts, err := req.s.Media.Count(req.Context(), req.s.DB, req.principal, f, t)
+		counts, err := req.s.Media.Count(req.Context(), req.history(), req.principal, f, t)
 		if err != nil {
 			return nil, err
 		}

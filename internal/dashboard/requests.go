@@ -105,7 +105,7 @@ func (req *request) requestChoices() (c requestChoices, err error) {
 	if c.projects, err = req.projectChoices(); err != nil {
 		return c, err
 	}
-	c.models, c.providers, err = modelsInUse(req.Context(), req.s.DB, req.workspace.In(req.env), req.now())
+	c.models, c.providers, err = modelsInUse(req.Context(), req.history(), req.workspace.In(req.env), req.now())
 	return c, err
 }
 
@@ -163,7 +163,7 @@ func requestsPage(req *request) (*view, error) {
 	}
 	page, found := req.page(ids.Request), &db.Found[*audit.Entry]{}
 	if !box.Unmatched() {
-		if found, err = req.s.Archive.List(req.Context(), req.s.DB, req.principal.Visibility(), f, page); err != nil {
+		if found, err = req.s.Archive.List(req.Context(), req.history(), req.principal.Visibility(), f, page); err != nil {
 			return nil, err
 		}
 		if err := req.drawRequests(box, f); err != nil {
@@ -185,7 +185,7 @@ func requestsPage(req *request) (*view, error) {
 func (req *request) drawRequests(box *searchBox, f audit.Filter) error {
 	t := box.span(req.now())
 	f.Since, f.Until = within(t, f.Until)
-	counts, err := audit.Count(req.Context(), req.s.DB, req.principal.Visibility(), f, t)
+	counts, err := audit.Count(req.Context(), req.history(), req.principal.Visibility(), f, t)
 	if err != nil {
 		return err
 	}
@@ -230,7 +230,7 @@ func (req *request) rolledUp(f audit.Filter, t db.Timeline) (*db.TimelineCounts,
 			u.GroupBy = append(u.GroupBy, by.name)
 		}
 	}
-	list, since, err := spend.RecentUsage(req.Context(), req.ledger(), u, maxTimelineUsage)
+	list, since, err := spend.RecentUsage(req.Context(), req.usage(), u, maxTimelineUsage)
 	if err != nil {
 		return nil, err
 	}
@@ -261,7 +261,7 @@ func exportRequests(req *request) (*view, error) {
 	if box.Unmatched() {
 		return nil, fault.Invalid("q", "%s", box.Hints[0])
 	}
-	for part, err := range req.s.Archive.Export(req.Context(), req.s.DB, req.principal.Visibility(), f, db.Page{}) {
+	for part, err := range req.s.Archive.Export(req.Context(), req.history(), req.principal.Visibility(), f, db.Page{}) {
 		if err != nil {
 			return nil, req.failDownload(err)
 		}

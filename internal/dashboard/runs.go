@@ -62,12 +62,12 @@ func runsPage(req *request) (*view, error) {
 	}
 	page, found := req.page(ids.Run), &db.Found[*agents.Run]{}
 	if !box.Unmatched() {
-		if found, err = req.s.Agents.List(req.Context(), req.s.DB, req.principal, f, page); err != nil {
+		if found, err = req.s.Agents.List(req.Context(), req.history(), req.principal, f, page); err != nil {
 			return nil, err
 		}
 		t := box.span(req.now())
 		f.Since, f.Until = within(t, f.Until)
-		counts, err := req.s.Agents.Count(req.Context(), req.s.DB, req.principal, f, t)
+		counts, err := req.s.Agents.Count(req.Context(), req.history(), req.principal, f, t)
 		if err != nil {
 			return nil, err
 		}

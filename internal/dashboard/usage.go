@@ -76,7 +76,7 @@ func (req *request) readUsage(a usageFilter) (*usageSum, error) {
 	if a.Latencies { // which are as many columns again
 		bound /= 2
 	}
-	list, since, err := spend.RecentUsage(req.Context(), req.ledger(), a.UsageQuery, bound)
+	list, since, err := spend.RecentUsage(req.Context(), req.usage(), a.UsageQuery, bound)
 	if err != nil {
 		return nil, err
 	}
@@ -361,4 +361,20 @@ func (d *usageData) Metric(u spend.Usage) string {
 func (req *request) ledger() db.Querier {
 	req.s.Settler.CatchUp(req.Context())
 	return req.s.DB
+}
+
+// usage is ledger for the rollups, which may come from the replica.
+func (req *request) usage() db.Querier {
+	req.s.Settler.CatchUp(req.Context())
+	return req.history()
+}
+
+// history is where lists are read that grow with traffic: the replica, if there is
+// one. The page after an action reads from the primary, so that it shows the
+// result.
+func (req *request) history() db.Querier {
+	if req.flash.Notice != "" {
+		return req.s.DB
+	}
+	return req.s.DB.Replica()
 }

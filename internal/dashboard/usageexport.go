@@ -25,7 +25,7 @@ func exportUsage(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := spend.ReadUsage(req.Context(), req.ledger(), a.UsageQuery)
+	list, err := spend.ReadUsage(req.Context(), req.usage(), a.UsageQuery)
 	if err != nil {
 		return nil, err
 	}

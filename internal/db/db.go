@@ -82,6 +82,9 @@ type DB struct {
 	clock    *clock       // nil for SQLite
 	groups   groupList    // for the metrics
 
+	replica      *replica // nil without one
+	closeReplica func()
+
 	probing sync.Mutex
 	probe   *Pending // of Ping; nil if none is in progress
 }
@@ -143,6 +146,9 @@ func (d *DB) Close() {
 	d.probing.Unlock()
 	if probe != nil {
 		<-probe.done
+	}
+	if d.closeReplica != nil {
+		d.closeReplica()
 	}
 	d.eng.close()
 }

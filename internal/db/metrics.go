@@ -91,6 +91,8 @@ var (
 	waitedDesc      = prometheus.NewDesc("turnpike_database_wait_seconds_total", "Time that queries waited for a connection.", nil, nil)
 	degradedDesc    = prometheus.NewDesc("turnpike_database_degraded", "1 if the last write failed because the database was unavailable.", nil, nil)
 	skewDesc        = prometheus.NewDesc("turnpike_database_clock_skew_seconds", "How far this machine's clock is behind the database's.", nil, nil)
+	replicaDesc     = prometheus.NewDesc("turnpike_database_replica_in_use", "1 if lists and usage are read from the replica, 0 if from the primary because the replica is unreachable or lags.", nil, nil)
+	lagDesc         = prometheus.NewDesc("turnpike_database_replica_lag_seconds", "How outdated the replica is. It is missing while the replica is unreachable.", nil, nil)
 	pendingDesc     = prometheus.NewDesc("turnpike_commit_pending", "Writes that wait for a group commit.", []string{"group"}, nil)
 )
 
@@ -114,6 +116,16 @@ func (d *DB) Collect(out chan<- prometheus.Metric) {
 	}
 	gauge(degradedDesc, degraded)
 	gauge(skewDesc, d.ClockSkew().Seconds())
+	if s := d.ReplicaStatus(); s != nil {
+		inUse := 0.0
+		if s.State == ReplicaInUse {
+			inUse = 1
+		}
+		gauge(replicaDesc, inUse)
+		if s.State == ReplicaInUse || s.State == ReplicaLagging {
+			gauge(lagDesc, s.Lag.Seconds())
+		}
+	}
 	for _, g := range d.groups.all() {
 		labels := prometheus.Labels{"group": g.name}
 		for _, c := range []prometheus.Collector{g.latency, g.items, g.failures} {

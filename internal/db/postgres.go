@@ -56,7 +56,8 @@ type postgresEngine struct {
 	self    atomic.Pointer[string] // identifies our own notifications
 }
 
-func openPostgres(ctx context.Context, address string) (*postgresEngine, error) {
+// newPool creates a pool of connections. It doesn't connect yet.
+func newPool(ctx context.Context, address string) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(address)
 	if err != nil {
 		// pgx masks the password in its message.
@@ -81,6 +82,14 @@ func openPostgres(ctx context.Context, address string) (*postgresEngine, error) 
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open postgres: %w", classify(err))
+	}
+	return pool, nil
+}
+
+func openPostgres(ctx context.Context, address string) (*postgresEngine, error) {
+	pool, err := newPool(ctx, address)
+	if err != nil {
+		return nil, err
 	}
 	e := &postgresEngine{pool: pool}
 	e.rename()

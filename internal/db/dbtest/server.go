@@ -74,8 +74,12 @@ func createServer(mode string) (*server, error) {
 		return nil, err
 	}
 	srv := &server{bin: bin, settings: commonSettings}
-	if mode == quick {
-		srv.settings = append(quickSettings, commonSettings...)
+	if mode != durable {
+		srv.settings = slices.Concat(quickSettings, commonSettings)
+	}
+	primary, isStandby := strings.CutPrefix(mode, standbyOf)
+	if isStandby || mode == replicated {
+		srv.settings = append(srv.settings, "wal_level=replica", "max_wal_senders=4")
 	}
 	parent := os.TempDir()
 	if os.Geteuid() == 0 {
@@ -89,18 +93,39 @@ func createServer(mode string) (*server, error) {
 	if srv.dir, err = os.MkdirTemp(parent, "turnpike-postgres-"); err != nil {
 		return nil, err
 	}
-	if err := srv.initdb(); err != nil {
+	if err := srv.create(primary, isStandby); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(srv.dir))
 	}
 	return srv, nil
 }
 
-func (srv *server) initdb() error {
+func (srv *server) create(primary string, isStandby bool) error {
 	if srv.owner != nil {
 		if err := os.Chown(srv.dir, int(srv.owner.Uid), int(srv.owner.Gid)); err != nil {
 			return err
 		}
 	}
+	if isStandby {
+		return srv.copyPrimary(primary)
+	}
+	return srv.initdb()
+}
+
+func (srv *server) copyPrimary(url string) error {
+	// A directory of links may have only those of the server.
+	initdb, err := filepath.EvalSymlinks(filepath.Join(srv.bin, "initdb"))
+	if err != nil {
+		return err
+	}
+	cmd := srv.command("pg_basebackup", "--pgdata="+srv.data(), "--dbname="+url, "--write-recovery-conf", "--checkpoint=fast", "--no-sync")
+	cmd.Path = filepath.Join(filepath.Dir(initdb), "pg_basebackup")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("pg_basebackup: %w\n%s", err, out)
+	}
+	return nil
+}
+
+func (srv *server) initdb() error {
 	// Locale C sorts strings by bytes, as SQLite does. Trust admits every user of
 	// this machine, since the server only has test data.
 	cmd := srv.command("initdb", "--pgdata="+srv.data(), "--username=postgres", "--auth=trust",

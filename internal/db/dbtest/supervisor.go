@@ -18,6 +18,10 @@ const supervisorVariable = "TURNPIKE_DBTEST_SUPERVISOR"
 const (
 	quick   = "quick"
 	durable = "durable"
+	// replicated is quick with a log that standbys can follow.
+	replicated = "replicated"
+	// standbyOf precedes the URL of the primary.
+	standbyOf = "standby of "
 )
 
 const (
