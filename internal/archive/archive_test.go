@@ -404,6 +404,28 @@ func TestNothingIsDeletedIfTheArchiveIsDamaged(t *testing.T) {
 	}
 }
 
+// TestArchiveOfAnotherDatabaseIsKept covers a restored backup that is older than the archive, and two servers with
+// one archive.
+func TestArchiveOfAnotherDatabaseIsKept(t *testing.T) {
+	t.Parallel()
+	first := newWorld(t, dbtest.Open(t, dbtest.Address(t, "sqlite")))
+	insert(t, first.DB, sample(60))
+	first.now = lastDay.Add(25 * time.Hour)
+	first.run()
+	before, read := first.objects(), first.everything()
+
+	second := newWorldAt(t, dbtest.Open(t, dbtest.Address(t, "sqlite")), filepath.Join(first.dir, "archive"))
+	insert(t, second.DB, sample(20))
+	second.now = lastDay.AddDate(0, 0, 10)
+	err := second.RunOnce(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "audit.archive.to") || second.stored() != 20 || !slices.Equal(first.objects(), before) {
+		t.Errorf("got %v, %d entries are left, and the archive has %v", err, second.stored(), first.objects())
+	}
+	if got := first.everything(); !slices.Equal(got, read) {
+		t.Errorf("got %v, want %v", got, read)
+	}
+}
+
 func TestEntriesSurviveTheirFile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dbtest.Open(t, dbtest.Address(t, "sqlite")))

@@ -17,6 +17,7 @@ import (
 
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
+	"turnpike/internal/files"
 	"turnpike/internal/parquet"
 	"turnpike/internal/visibility"
 )
@@ -60,12 +61,20 @@ func (w *worker) write(ctx context.Context, d day) error {
 	return w.finish(ctx, rec)
 }
 
-// begin returns the day's record, and creates it.
+// begin returns the day's record, and creates it. Files of the day that the database doesn't know belong to
+// another server, or to this one before an older backup was restored. They are never overwritten.
 func (w *worker) begin(ctx context.Context, d day) (*record, error) {
 	if rec, err := w.find(ctx, d); err != nil || rec != nil {
 		return rec, err
 	}
-	err := w.DB.Write(ctx, func(tx *db.Tx) error {
+	known, err := w.storage.Open(ctx, manifestKey(d))
+	if err == nil {
+		return nil, errors.Join(fmt.Errorf("the archive has %s already, which this database didn't write; set audit.archive.to to an empty place", manifestKey(d)), known.Close())
+	}
+	if !errors.Is(err, files.ErrGone) {
+		return nil, fmt.Errorf("read %s: %w", manifestKey(d), err)
+	}
+	err = w.DB.Write(ctx, func(tx *db.Tx) error {
 		_, err := tx.Exec(ctx, "INSERT INTO log_archive_days (day, state, generation, totals, bytes) VALUES ($1, $2, 0, '{}', 0)", string(d), string(dayWriting))
 		return err
 	})
