@@ -248,7 +248,7 @@ func TestTimelineCountsTheRangeAndLinksToParts(t *testing.T) {
 		all := b.get(t, b.in(accounts.Live, "requests")).shows(t, "<strong>3</strong> requests, <strong class=\"log-failed\">2</strong> failed, last 24 hours")
 		b.get(t, b.in(accounts.Live, "requests"+query("model:big last:1h"))).shows(t, "<strong>2</strong> requests, <strong class=\"log-failed\">1</strong> failed, last hour")
 		// A bar leads to its time.
-		part := html.UnescapeString(all.find(t, `<a href="([^"]*)" tabindex="-1">`))
+		part := html.UnescapeString(all.find(t, `<a class="slot" href="([^"]*)" aria-label="[^"]*3 requests`))
 		if rows := rowsOf(b.get(t, part).shows(t, "value=\"from:20")); len(rows) != 3 {
 			t.Errorf("%s has %d rows, want 3", part, len(rows))
 		}
