@@ -154,7 +154,8 @@ func (b *bench) makeDue(at program.Place) {
 	d := must(app.OpenDatabase(b.ctx, settings(at)))
 	defer d.Close()
 	write(b.ctx, d, func(tx *db.Tx) {
-		must(tx.Exec(b.ctx, "UPDATE lanes SET due_at = $1 WHERE EXISTS (SELECT 1 FROM deliveries WHERE endpoint_id = lanes.id AND due_at IS NOT NULL)", time.Now().UnixMicro()))
+		must(tx.Exec(b.ctx, "UPDATE lanes SET due_at = $1 WHERE queue = $2 AND EXISTS (SELECT 1 FROM deliveries WHERE endpoint_id = lanes.id AND due_at IS NOT NULL)",
+			time.Now().UnixMicro(), webhooks.Queue))
 	})
 }
 

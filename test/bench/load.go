@@ -21,6 +21,8 @@ const (
 	maxRequests = 1_000_000
 	// warmUp is how long a server is under load before a measurement begins.
 	warmUp = time.Second
+	// warmUpUsers is long enough to meet all end users: the first request of one costs a lease.
+	warmUpUsers = 8 * time.Second
 )
 
 // loadTarget is a request that is sent as it is, again and again.
@@ -209,6 +211,9 @@ func (b *bench) underLoad(s *loaded, o loadOrder, helpers ...int) sample {
 	var r loadResult
 	duration := o.Duration
 	o.Duration = warmUp
+	if o.Users > 1 {
+		o.Duration = warmUpUsers
+	}
 	b.load.ask(b.ctx, o, &r)
 	o.Duration = duration
 	x := watch(s.pid, s.database, append(helpers, b.load.pid()), func() { b.load.ask(b.ctx, o, &r) })

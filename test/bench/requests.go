@@ -210,7 +210,7 @@ func measureLimits(b *bench) {
 	}
 	b.section("Gateway, limits and end users")
 	b.requestTable(all)
-	b.method("Limits and users: the key is limited to `gpt-*`. In addition to its monthly budget, it has a budget per day and one per week for the model, a budget for its lifetime, rates for the model, and a limit for other models. Each request names an end user, one or %d in turn, who has a budget per day and a rate limit.", manyUsers)
+	b.method("Limits and users: the key is limited to `gpt-*`. In addition to its monthly budget, it has a budget per day and one per week for the model, a budget for its lifetime, rates for the model, and a limit for other models. Each request names an end user, one or %d in turn, who has a budget per day and a rate limit. The warm-up of %v meets all of them once, which acquires their leases.", manyUsers, warmUpUsers)
 }
 
 func (b *bench) loadWithUsers(e *engine, at program.Place, server *program.Server, users int) *loaded {
@@ -236,7 +236,7 @@ func (b *bench) loadWithUsers(e *engine, at program.Place, server *program.Serve
 
 // benchLimits are a budget in three windows, of which two are for the measured model, and rates.
 func benchLimits() []accounts.Limit {
-	budget, rate := plentyOf*credits.Credit, int64(plentyOf/100)
+	budget, rate := plentyOf*credits.Credit, int64(plentyOf/10)
 	return []accounts.Limit{
 		{Models: catalog.Patterns{"gpt-4o-mini"}, Budget: &budget, Window: accounts.WindowDay, RequestsPerMinute: &rate, TokensPerMinute: &rate},
 		{Models: catalog.Patterns{"gpt-*"}, Budget: &budget, Window: accounts.WindowWeek},
