@@ -293,8 +293,14 @@ func TestLostConnectionDoesNotBlockThePool(t *testing.T) {
 		t.Fatalf("got %v, want %v", err, db.ErrUnavailable)
 	}
 	pooler.lost.Store(false)
-	if err := insert("c"); err != nil {
-		t.Errorf("the network is back: %v", err)
+	// A busy machine may need longer than the limit to connect. A blocked place would stay blocked for all attempts.
+	for attempt := 1; ; attempt++ {
+		if err = insert("c"); err == nil {
+			return
+		}
+		if attempt == 3 {
+			t.Fatalf("the network is back: %v", err)
+		}
 	}
 }
 
