@@ -35,7 +35,7 @@ func (c *Claim) until(after time.Duration) string {
 	return fmt.Sprintf("%020d %s", c.DB.At(c.Now()).Add(after).UnixMicro(), c.Node)
 }
 
-// Take reports whether this node has the work now, until Release or Keep ends.
+// Take reports whether this node has the work now, until End. Hold renews it.
 func (c *Claim) Take(ctx context.Context) (taken bool, err error) {
 	err = c.DB.Write(ctx, func(tx *db.Tx) error {
 		c.value = c.until(claimDuration)

@@ -1,0 +1,242 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+type postgresTx struct {
+	eng   *postgresEngine
+	conn  *pgxpool.Conn // nil after the end
+	limit time.Duration // of a statement; 0 for none
+
+	unsent pgx.Batch // sent with the next statement, in one round trip
+	then   []func(n int64) error
+	begun  bool // something was sent
+}
+
+func (t *postgresTx) bulkWrite(ctx context.Context, b *Bulk, rows [][]any) (int64, error) {
+	arrays, err := b.arrays(rows)
+	if err != nil {
+		return 0, err
+	}
+	return t.exec(ctx, b.postgres, arrays...)
+}
+
+func (t *postgresTx) bulkRead(ctx context.Context, b *Bulk, rows [][]any, scan func(Row) error) error {
+	arrays, err := b.arrays(rows)
+	if err != nil {
+		return err
+	}
+	found, err := t.query(ctx, b.postgres, arrays...)
+	return Each(found, err, scan)
+}
+
+func (t *postgresTx) bulkSend(_ context.Context, b *Bulk, rows [][]any, then func(n int64) error) error {
+	arrays, err := b.arrays(rows)
+	if err != nil {
+		return err
+	}
+	return t.send(then, b.postgres, arrays...)
+}
+
+// send queues a statement for the next round trip.
+func (t *postgresTx) send(then func(n int64) error, query string, args ...any) error {
+	t.unsent.Queue(query, args...)
+	t.then = append(t.then, then)
+	return nil
+}
+
+// flush sends pending statements and calls their callbacks.
+func (t *postgresTx) flush(ctx context.Context) error {
+	for t.unsent.Len() > 0 {
+		then, n := t.then, t.unsent.Len()
+		results, done := t.sendBatch(ctx)
+		changed, err := readAll(results, n)
+		if closed := results.Close(); err == nil {
+			err = closed
+		}
+		if done(); err != nil {
+			return classify(err)
+		}
+		for i, follow := range then {
+			if follow == nil {
+				continue
+			}
+			if err := follow(changed[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// sendBatch sends pending statements. Call done after the results are closed.
+func (t *postgresTx) sendBatch(ctx context.Context) (results pgx.BatchResults, done context.CancelFunc) {
+	ctx, done = within(ctx, t.limit)
+	batch := t.unsent
+	t.unsent, t.then, t.begun = pgx.Batch{}, nil, true
+	return t.conn.SendBatch(ctx, &batch), done
+}
+
+// readAll returns how many rows each of n statements changed.
+func readAll(results pgx.BatchResults, n int) (changed []int64, err error) {
+	for range n {
+		tag, err := results.Exec()
+		if err != nil {
+			return nil, err
+		}
+		changed = append(changed, tag.RowsAffected())
+	}
+	return changed, nil
+}
+
+func (t *postgresTx) exec(ctx context.Context, query string, args ...any) (changed int64, err error) {
+	if err := t.flushCallbacks(ctx); err != nil {
+		return 0, err
+	}
+	err = t.send(func(n int64) error { changed = n; return nil }, query, args...)
+	if err == nil {
+		err = t.flush(ctx)
+	}
+	return changed, err
+}
+
+// query sends the query together with pending statements.
+func (t *postgresTx) query(ctx context.Context, query string, args ...any) (Rows, error) {
+	if err := t.flushCallbacks(ctx); err != nil {
+		return nil, err
+	}
+	n := t.unsent.Len()
+	if n == 0 {
+		return timedQuery(ctx, t.limit, t.conn.Query, query, args)
+	}
+	t.unsent.Queue(query, args...)
+	results, done := t.sendBatch(ctx)
+	_, err := readAll(results, n)
+	var rows pgx.Rows
+	if err == nil {
+		rows, err = results.Query()
+	}
+	if err != nil {
+		_ = results.Close() // the error is known
+		done()
+		return nil, classify(err)
+	}
+	return batchRows{rows, results, done}, nil
+}
+
+// batchRows are the rows of a batch's last statement.
+type batchRows struct {
+	pgx.Rows
+	results pgx.BatchResults
+	done    context.CancelFunc
+}
+
+func (r batchRows) Close() {
+	r.Rows.Close()
+	_ = r.results.Close() // Err has the error of the rows
+	r.done()
+}
+
+// flushCallbacks is flush if a pending statement has a callback, which may send more.
+func (t *postgresTx) flushCallbacks(ctx context.Context) error {
+	for _, then := range t.then {
+		if then != nil {
+			return t.flush(ctx)
+		}
+	}
+	return nil
+}
+
+func (t *postgresTx) script(ctx context.Context, statements string) error {
+	if err := t.flush(ctx); err != nil {
+		return err
+	}
+	_, err := t.conn.Conn().PgConn().Exec(ctx, statements).ReadAll()
+	return err
+}
+
+func (t *postgresTx) notify(ctx context.Context, topic, payload string) error {
+	_, err := t.exec(ctx, "SELECT pg_notify($1, $2)", t.eng.channel, *t.eng.self.Load()+" "+topic+" "+payload)
+	return err
+}
+
+func (t *postgresTx) lockMigrations(ctx context.Context) error {
+	_, err := t.exec(ctx, "SELECT pg_advisory_xact_lock(hashtext($1))", t.eng.channel)
+	return err
+}
+
+func (t *postgresTx) disableTimeouts(ctx context.Context) error {
+	t.limit = 0
+	_, err := t.exec(ctx, "SET LOCAL idle_in_transaction_session_timeout = 0")
+	return err
+}
+
+func (t *postgresTx) commit(ctx context.Context) error {
+	if !t.begun {
+		t.release()
+		return nil
+	}
+	ctx, cancel := within(ctx, t.limit)
+	defer cancel()
+	tag, err := t.conn.Exec(ctx, "commit")
+	if err == nil && tag.String() != "COMMIT" {
+		err = pgx.ErrTxCommitRollback
+	}
+	if err == nil {
+		t.release()
+		return nil
+	}
+	err = classify(err)
+	var response *pgconn.PgError
+	switch {
+	case errors.As(err, &response):
+		if !outcomeUnknown(response) {
+			return err
+		}
+	case !errors.Is(err, ErrUnavailable):
+		return err
+	}
+	t.eng.rename()
+	return fmt.Errorf("%w: %w", ErrInDoubt, &classified{ErrUnavailable, err})
+}
+
+// outcomeUnknown reports whether a commit may have happened despite the server's
+// error. A session can end between the commit and its response, and PgBouncer
+// reports a server that it lost as an error of the server.
+func outcomeUnknown(response *pgconn.PgError) bool {
+	switch {
+	case response.Code == "25P03": // ended while idle, before the commit arrived
+		return false
+	case response.Code == "40003", // statement completion unknown
+		strings.HasPrefix(response.Code, "08"), strings.HasPrefix(response.Code, "57P"):
+		return true
+	}
+	return response.SeverityUnlocalized == "FATAL" || response.SeverityUnlocalized == "PANIC"
+}
+
+// release returns the connection. The pool closes it if it is broken or in a transaction.
+func (t *postgresTx) release() {
+	t.conn.Release()
+	t.conn = nil
+}
+
+func (t *postgresTx) rollback() {
+	if t.conn == nil {
+		return
+	}
+	defer t.release()
+	if t.begun {
+		ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
+		defer cancel()
+		_, _ = t.conn.Exec(ctx, "rollback")
+	}
+}
