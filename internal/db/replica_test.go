@@ -17,16 +17,7 @@ const testLag = 5 * time.Second
 func TestReplicaServesReadsWhileItIsRecent(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	primary, err := dbtest.StartPrimary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = primary.Stop() })
-	standby, err := primary.StartStandby()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = standby.Stop() })
+	primary, standby := dbtest.StartReplicated(t)
 	var ahead atomic.Int64 // of the clock
 	d, err := db.OpenWithClock(ctx, primary.URL(), func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) })
 	if err != nil {
@@ -43,11 +34,6 @@ func TestReplicaServesReadsWhileItIsRecent(t *testing.T) {
 	if err := d.UseReplica(ctx, standby.URL(), testLag); err != nil {
 		t.Fatal(err)
 	}
-	direct, err := db.Open(ctx, standby.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(direct.Close)
 	count := func(q db.Querier) int64 {
 		t.Helper()
 		n, err := db.Value[int64](q.QueryRow(ctx, "SELECT count(*) FROM entries"))
@@ -69,9 +55,7 @@ func TestReplicaServesReadsWhileItIsRecent(t *testing.T) {
 	if !onReplica() {
 		t.Fatal("a replica that is in use does not serve reads")
 	}
-	if _, err := db.Value[string](direct.QueryRow(ctx, "SELECT pg_wal_replay_pause()::text")); err != nil {
-		t.Fatal(err)
-	}
+	standby.Freeze(t)
 	exec("INSERT INTO entries VALUES (1)")
 	d.CheckReplica(ctx)
 	if got := count(d.Replica()); got != 0 || count(d) != 1 {
@@ -87,9 +71,7 @@ func TestReplicaServesReadsWhileItIsRecent(t *testing.T) {
 		t.Errorf("reads see %d entries while the replica lags, want the primary's 1", got)
 	}
 
-	if _, err := db.Value[string](direct.QueryRow(ctx, "SELECT pg_wal_replay_resume()::text")); err != nil {
-		t.Fatal(err)
-	}
+	standby.Thaw(t)
 	awaitReplica(t, d, db.ReplicaInUse)
 	if got := count(d.Replica()); got != 1 || !onReplica() {
 		t.Errorf("after it has caught up, the replica has %d entries, want 1", got)

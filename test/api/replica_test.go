@@ -1,14 +1,12 @@
 package api_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/config"
-	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/test/harness"
 )
@@ -17,16 +15,7 @@ import (
 // were, and keys and entries by ID are current. Without the replica, all of them are.
 func TestLogAndUsageAreReadFromTheReplica(t *testing.T) {
 	t.Parallel()
-	primary, err := dbtest.StartPrimary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = primary.Stop() })
-	standby, err := primary.StartStandby()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = standby.Stop() })
+	primary, standby := dbtest.StartReplicated(t)
 	cfg := harness.Config(t, "sqlite")
 	cfg.DatabaseURL, cfg.ReplicaURL, cfg.ReplicaMaxLag = config.SecretURL(primary.URL()), config.SecretURL(standby.URL()), 5*time.Minute
 	s := harness.Start(t, cfg, harness.NewClock())
@@ -42,20 +31,9 @@ func TestLogAndUsageAreReadFromTheReplica(t *testing.T) {
 	before := call()
 	s.Eventually(t, func() bool { return strings.Contains(get("/v1/audit"), before) })
 
-	frozen, err := db.Open(context.Background(), standby.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(frozen.Close)
 	// The server uses the replica from its first check on that finds it current.
-	inUse := func() bool {
-		n, err := db.Value[int64](frozen.QueryRow(context.Background(), "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%FROM requests%' AND pid <> pg_backend_pid()"))
-		return err == nil && n > 0
-	}
-	s.Eventually(t, func() bool { return strings.Contains(get("/v1/audit"), before) && inUse() })
-	if _, err := db.Value[string](frozen.QueryRow(context.Background(), "SELECT pg_wal_replay_pause()::text")); err != nil {
-		t.Fatal(err)
-	}
+	s.Eventually(t, func() bool { return strings.Contains(get("/v1/audit"), before) && standby.HasServed(t, "requests") })
+	standby.Freeze(t)
 	usage := get("/v1/usage")
 	after := call()
 	made := s.Do(t, newKey(key, map[string]any{"name": "n", "scopes": []string{"models:read"}})).Want(t, 200, "").Text("id")

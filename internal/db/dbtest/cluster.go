@@ -35,12 +35,6 @@ func StartCluster() (*Cluster, error) { return startCluster(quick) }
 // benchmarks: without fsync the results would be too good.
 func StartDurableCluster() (*Cluster, error) { return startCluster(durable) }
 
-// StartPrimary is StartCluster for a server that can have standbys.
-func StartPrimary() (*Cluster, error) { return startCluster(replicated) }
-
-// StartStandby starts a server that follows this one, which StartPrimary has started.
-func (c *Cluster) StartStandby() (*Cluster, error) { return startCluster(standbyOf + c.url) }
-
 func startCluster(mode string) (*Cluster, error) {
 	self, err := os.Executable()
 	if err != nil {
