@@ -210,7 +210,7 @@ func (a Audit) check(f *faults) {
 		return
 	}
 	f.note("audit.archive.to", BackupFault(string(a.Archive.To)))
-	f.addIf(a.Archive.RetentionDays != 0 && a.Archive.RetentionDays < a.RetentionDays, "audit.archive.retention_days",
+	f.addIf(a.Archive.RetentionDays > 0 && a.Archive.RetentionDays < a.RetentionDays, "audit.archive.retention_days",
 		"%d is less than audit.retention_days, so nothing would be read from the archive; expected at least %d, or 0 to keep the archive forever", a.Archive.RetentionDays, a.RetentionDays)
 }
 

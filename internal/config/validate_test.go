@@ -122,6 +122,20 @@ func TestValidateRejectsInvalidSettings(t *testing.T) {
 		"a retry at once":           {func(c *Config) { c.Webhooks.RetrySchedule = []time.Duration{0} }, "webhooks.retry_schedule: 0s is no delay between 1ms and 144h"},
 		"too many retries":          {func(c *Config) { c.Webhooks.RetrySchedule = slices.Repeat([]time.Duration{time.Second}, 21) }, "webhooks.retry_schedule: at most 20 retries"},
 		"retention":                 {func(c *Config) { c.Audit.RetentionDays = 0 }, "audit.retention_days: 0 is out"},
+		"archive in a directory":    {func(c *Config) { c.Audit.Archive.To = "/srv/log" }, ""},
+		"archive in a bucket":       {func(c *Config) { c.Audit.Archive.To = "s3://logs/turnpike?region=eu-central-1" }, ""},
+		"archive with bad scheme":   {func(c *Config) { c.Audit.Archive.To = "ftp://logs/turnpike" }, "audit.archive.to: "},
+		"archive with no bucket":    {func(c *Config) { c.Audit.Archive.To = "s3:///turnpike?region=eu-central-1" }, "audit.archive.to: "},
+		"archive with bad escape":   {func(c *Config) { c.Audit.Archive.To = "s3://logs/%zz" }, "audit.archive.to: is neither a directory nor a URL; expected a directory, or such as s3://name/prefix"},
+		"archive shorter than log":  {func(c *Config) { c.Audit = archived(30, 29) }, "audit.archive.retention_days: 29 is less than audit.retention_days, so nothing would be read from the archive; expected at least 30, or 0"},
+		"archive as long as log":    {func(c *Config) { c.Audit = archived(30, 30) }, ""},
+		"archive forever":           {func(c *Config) { c.Audit = archived(30, 0) }, ""},
+		"archive days negative":     {func(c *Config) { c.Audit = archived(30, -1) }, "audit.archive.retention_days: "},
+		"archive off, short":        {func(c *Config) { c.Audit = archived(30, 29); c.Audit.Archive.To = "" }, ""},
+		"replica":                   {func(c *Config) { c.MasterKey, c.DatabaseURL, c.ReplicaURL = testMasterKey, databaseKey, databaseKey }, ""},
+		"replica of another DB":     {func(c *Config) { c.MasterKey, c.DatabaseURL, c.ReplicaURL = testMasterKey, databaseKey, "mysql://db/x" }, "database_replica_url: does not start with postgres://"},
+		"replica without database":  {func(c *Config) { c.ReplicaURL = databaseKey }, "database_replica_url: needs database_url; the embedded database has no replicas"},
+		"replica lag too short":     {func(c *Config) { c.ReplicaMaxLag = time.Millisecond }, "database_replica_max_lag: 1ms is out of range; expected 1s to 5m"},
 		"shutdown negative":         {func(c *Config) { c.ShutdownTimeout = -time.Second }, "shutdown_timeout: -1s is out of range; expected 0s to 1h"},
 		"origin":                    {func(c *Config) { c.AllowedOrigins = []string{"https://a.example", "http://localhost:3000"} }, ""},
 		"origin of an extension":    {func(c *Config) { c.AllowedOrigins = []string{"chrome-extension://abcdef"} }, ""},
@@ -257,6 +271,11 @@ func TestBaseURLFollowsTheBoundAddress(t *testing.T) {
 	if l := mustLoad(t, "", nil, []string{"--listen=127.0.0.1:0"}); l.PublicURL != "" {
 		t.Errorf("port 0 gave the public URL %q", l.PublicURL)
 	}
+}
+
+// archived is a log that is archived after some days, and kept there for others.
+func archived(databaseDays, days int) Audit {
+	return Audit{RetentionDays: databaseDays, Archive: LogArchive{To: "/srv/log", RetentionDays: days}}
 }
 
 func acmeConfig(domains ...string) Config {
