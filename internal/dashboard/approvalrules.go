@@ -1,7 +1,11 @@
 package dashboard
 
 import (
+	"errors"
+	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -88,15 +92,46 @@ func parseConditions(text string) (list []tools.Condition, err error) {
 		path, rest, _ := strings.Cut(line, " ")
 		operator, value, found := strings.Cut(strings.TrimSpace(rest), " ")
 		if !found {
-			return nil, fault.Invalid("approval_rules.conditions", "Enter one condition in each line: a path, an operator and a value, as in /amount gt 100.")
+			return nil, fault.Invalid("conditions", "Enter one condition in each line: a path, an operator and a value, as in /amount gt 100.")
 		}
 		c := tools.Condition{Path: path, Operator: tools.Operator(operator), Value: jsontext.Value(strings.TrimSpace(value))}
 		if !c.Value.IsValid() {
 			if c.Value, err = jsontext.AppendQuote(nil, string(c.Value)); err != nil {
-				return nil, fault.Invalid("approval_rules.conditions", "The values of conditions must be valid UTF-8.")
+				return nil, fault.Invalid("conditions", "The values of conditions must be valid UTF-8.")
 			}
 		}
 		list = append(list, c)
 	}
 	return list, nil
+}
+
+// rulesFields are the inputs of approval rules, by the names of the API.
+var rulesFields = map[string]string{"roles": "approval_roles", "approvers": "two_approvers", "exclude_creator": "exclude_creator", "on_expiry": "on_expiry", "conditions": "conditions"}
+
+var conditionParam = regexp.MustCompile(`^conditions\[(\d+)\]\.(\w+)$`)
+
+// rulesErrors returns err with the errors of approval rules as errors of their inputs. Those of all conditions
+// become one. param is the path of the rules.
+func rulesErrors(err error, param string) error {
+	var list []error
+	var conditions []string
+	for _, f := range fault.All(err) {
+		name, found := strings.CutPrefix(f.Param, param+".")
+		if m := conditionParam.FindStringSubmatch(name); found && m != nil {
+			at, _ := strconv.Atoi(m[1]) // digits
+			conditions = append(conditions, fmt.Sprintf("Condition %d: The %s %s", at+1, m[2], strings.TrimPrefix(f.Message, f.Param+" ")))
+			continue
+		}
+		if field := rulesFields[name]; found && field != "" {
+			f = fault.Param(f.Code, field, "%s", field+strings.TrimPrefix(f.Message, f.Param))
+		}
+		list = append(list, f)
+	}
+	if conditions != nil {
+		list = append(list, fault.Invalid("conditions", "%s", strings.Join(conditions, " ")))
+	}
+	if list == nil {
+		return err
+	}
+	return errors.Join(list...)
 }

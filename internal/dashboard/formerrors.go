@@ -127,6 +127,7 @@ var fieldNames = map[string]string{
 	"oauth": "The grant", "oauth_client_id": "The client ID", "oauth_client_secret": "The client secret", "oauth_scope": "The scope", "oauth_token_url": "The token URL",
 	"temporary_raise.budget": "The raised budget", "temporary_raise.until": "The last day of the raise", "webhook.url": "The URL", "base_url": "The base URL",
 	"alert_email": "The email", "content_log_days": "Keep content", "key_id": "The key", "timeout_ms": "The timeout", "confirm_name": "The name", "api_key_secret": "The key",
+	"approval_roles": "The roles", "two_approvers": "The number of approvers", "exclude_creator": "This rule",
 }
 
 // fieldMessages replace messages about fields without a value.

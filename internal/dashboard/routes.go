@@ -76,6 +76,7 @@ var pathIDs = map[string]web.PathID{
 func Routes() []Route {
 	keyPage, endpointPage, runPage := load((*request).key, showKey), load((*request).endpoint, showEndpoint), load((*request).run, showRun)
 	toolServerPage := load((*request).toolServer, showToolServer)
+	toolRules := load((*request).ruledTool, toolRulesPage)
 	modelRoutePage := load((*request).modelRoute, showModelRoute)
 	passkey := (*request).relyingParty
 	public := []Route{
@@ -210,6 +211,8 @@ func Routes() []Route {
 		{Path: "tools/{id}", Scope: access.ToolServersRead, page: toolServerPage},
 		{Path: "tools/{id}/edit", Scope: access.ToolServersWrite, Confirm: true, page: load((*request).toolServer, editToolServerPage), action: editToolServer},
 		{Path: "tools/{id}/tools", Scope: access.ToolServersWrite, Confirm: true, action: setTools, formPage: toolServerPage},
+		{Path: "tools/{id}/rules/{tool}", Scope: access.ToolServersWrite, Confirm: true, page: toolRules, action: load((*request).ruledTool, setToolRules)},
+		{Path: "tools/{id}/rules/{tool}/remove", Scope: access.ToolServersWrite, Confirm: true, action: load((*request).ruledTool, removeToolRules), formPage: toolRules},
 		{Path: "tools/{id}/connect", Scope: access.ToolServersWrite, Confirm: true, action: connectToolServer, formPage: toolServerPage},
 		{Path: "tools/{id}/disconnect", Scope: access.ToolServersWrite, action: disconnectToolServer, formPage: toolServerPage},
 		{Path: toolCallback, Scope: access.ToolServersWrite, page: finishToolConnection},

@@ -59,27 +59,20 @@ func newToolServerPage(*request) (*view, error) {
 	return &view{template: "tool_new", title: "New tool server", data: newToolServerForm(s)}, nil
 }
 
-// readToolServer returns the change that the form makes.
-func (req *request) readToolServer() (toolservers.Change, error) {
-	c := toolservers.Change{}
-	var errs [4]error
-	headers, err := parseHeaders(req.form("headers"))
-	errs[0] = err
+// readToolServer returns the change that the form makes, and the errors of fields that could not be read.
+func (req *request) readToolServer() (c toolservers.Change, err error) {
+	var invalid [5]error
+	c.Headers, invalid[0] = parseHeaders(req.form("headers"))
 	remove := req.form("remove_headers") != ""
-	c.Headers, c.SetHeaders = headers, len(headers) > 0 || remove
-	c.OAuth, errs[1] = req.readOAuth()
+	c.SetHeaders = len(c.Headers) > 0 || remove
+	c.OAuth, invalid[1] = req.readOAuth()
 	c.SetOAuth = c.OAuth != nil || remove
 	timeout, err := req.formNumber("timeout_seconds")
-	errs[2] = err
+	invalid[2] = err
 	wait, err := req.formNumber("approval_timeout_seconds")
-	errs[3] = err
-	if err := errors.Join(errs[:]...); err != nil {
-		return c, err
-	}
+	invalid[3] = err
 	rules, err := req.readRules()
-	if err != nil {
-		return c, err
-	}
+	invalid[4] = err
 	approval := req.form("require_approval")
 	c.Apply = func(s *toolservers.Server) {
 		s.Label, s.URL, s.Description = req.form("label"), req.form("url"), req.form("description")
@@ -90,7 +83,7 @@ func (req *request) readToolServer() (toolservers.Change, error) {
 			s.Approval = tools.ApprovalRule(approval)
 		}
 		s.Rules = rules
-		s.TimeoutSeconds, s.ApprovalSeconds = 0, 0
+		s.TimeoutSeconds, s.ApprovalSeconds = tools.DefaultTimeout, toolservers.DefaultApprovalSeconds
 		if timeout != nil {
 			s.TimeoutSeconds = *timeout
 		}
@@ -98,7 +91,7 @@ func (req *request) readToolServer() (toolservers.Change, error) {
 			s.ApprovalSeconds = *wait
 		}
 	}
-	return c, nil
+	return c, errors.Join(invalid[:]...)
 }
 
 // readOAuth returns the OAuth client of the form, or nil if the form keeps what the server has.
@@ -131,16 +124,16 @@ func parseHeaders(text string) (map[string]string, error) {
 }
 
 func createToolServer(req *request) (*view, error) {
-	c, err := req.readToolServer()
-	if err != nil {
-		return nil, err
-	}
+	c, invalid := req.readToolServer()
 	s := &toolservers.Server{Tenant: req.workspace.In(req.env), Prices: map[string]credits.Micro{}}
 	c.Apply(s)
 	if err := req.write(func(tx *db.Tx) error {
+		if invalid != nil {
+			return errors.Join(invalid, req.s.ToolServers.Check(req.Context(), tx, s, c.Credentials))
+		}
 		return req.s.ToolServers.Create(req.Context(), tx, req.actor(), s, c.Credentials)
 	}); err != nil {
-		return nil, err
+		return nil, rulesErrors(err, toolservers.RulesParam)
 	}
 	notice := "Tool server registered."
 	if s.Connection == toolservers.NeedsAuthorization {
@@ -174,6 +167,14 @@ func (d toolServerData) NeedsConnection() bool {
 type serverTool struct {
 	*toolservers.Target
 	Price credits.Micro
+}
+
+// ShownPrice returns the price, or an empty string for free tools.
+func (t serverTool) ShownPrice() string {
+	if t.Price == 0 {
+		return ""
+	}
+	return t.Price.String()
 }
 
 // Needs reports whether a call needs an approval.
@@ -212,42 +213,41 @@ func editToolServerPage(_ *request, s *toolservers.Server) (*view, error) {
 }
 
 // changeToolServer changes the server in the path and redirects to its page.
-func (req *request) changeToolServer(notice string, change func(s *toolservers.Server) (toolservers.Change, error)) (*view, error) {
+func (req *request) changeToolServer(notice string, change func(tx *db.Tx, s *toolservers.Server) (toolservers.Change, error)) (*view, error) {
 	return req.save(req.to("tools/"+req.id()), notice, func(tx *db.Tx) error {
 		s, err := req.s.ToolServers.GetLocked(req.Context(), tx, req.principal.Visibility(), req.id())
 		if err != nil {
 			return err
 		}
-		c, err := change(s)
+		c, err := change(tx, s)
 		if err != nil {
 			return err
 		}
-		return req.s.ToolServers.Update(req.Context(), tx, req.actor(), s, c)
+		return rulesErrors(req.s.ToolServers.Update(req.Context(), tx, req.actor(), s, c), toolservers.RulesParam)
 	})
 }
 
 func editToolServer(req *request) (*view, error) {
-	return req.changeToolServer("Tool server saved.", func(s *toolservers.Server) (toolservers.Change, error) {
-		c, err := req.readToolServer()
-		if err != nil {
-			return c, err
-		}
+	return req.changeToolServer("Tool server saved.", func(tx *db.Tx, s *toolservers.Server) (toolservers.Change, error) {
+		c, invalid := req.readToolServer()
 		changed := *s
 		c.Apply(&changed)
+		if invalid != nil {
+			return c, rulesErrors(errors.Join(invalid, req.s.ToolServers.Check(req.Context(), tx, &changed, c.Credentials)), toolservers.RulesParam)
+		}
 		return c, req.checkEditConflict(toolServerFingerprint(s), toolServerFingerprint(&changed))
 	})
 }
 
 // setTools sets the approval and the price of each tool.
 func setTools(req *request) (*view, error) {
-	return req.changeToolServer("Tools saved.", func(s *toolservers.Server) (toolservers.Change, error) {
+	return req.changeToolServer("Tools saved.", func(_ *db.Tx, _ *toolservers.Server) (toolservers.Change, error) {
 		prices := map[string]credits.Micro{}
 		var always, never []string
+		var invalid []error
 		for _, name := range req.R.PostForm["tool"] {
 			price, err := req.formCredits("price_" + name)
-			if err != nil {
-				return toolservers.Change{}, err
-			}
+			invalid = append(invalid, err)
 			if price != nil && *price > 0 {
 				prices[name] = *price
 			}
@@ -257,7 +257,7 @@ func setTools(req *request) (*view, error) {
 				never = append(never, name)
 			}
 		}
-		return toolservers.Change{Apply: func(s *toolservers.Server) { s.Prices, s.Approval = prices, tools.ApproveTools(always, never) }}, nil
+		return toolservers.Change{Apply: func(s *toolservers.Server) { s.Prices, s.Approval = prices, tools.ApproveTools(always, never) }}, errors.Join(invalid...)
 	})
 }
 

@@ -75,7 +75,8 @@ func Fill(t testing.TB, s *harness.Server, name string, text func(string) string
 	user := w.text("customer-17")
 	w.post(t, "/v1/scoped_tokens", map[string]any{"scopes": []string{"models:read"}, "user": user, "user_limits": map[string]any{"budget": 5, "window": "week"}})
 	w.EndUserID = w.get(t, "/v1/users?user="+url.QueryEscape(user)).Text("data.0.id")
-	w.ToolServerID = w.post(t, "/v1/tool_servers", map[string]any{"label": "docs", "url": "https://example.invalid/mcp", "description": w.text("docs")}).Text("id")
+	w.ToolServerID = w.post(t, "/v1/tool_servers", map[string]any{"label": "docs", "url": "https://example.invalid/mcp", "description": w.text("docs"),
+		"tool_settings": map[string]any{"search": map[string]any{"approval_rules": map[string]any{"exclude_creator": true}}}}).Text("id")
 	return w
 }
 
@@ -115,7 +116,7 @@ func (w *Workspace) id(path, name string) string {
 	}
 	return map[string]string{"keys": w.KeyID, "projects": w.ProjectID, "requests": w.RequestID, "webhooks": w.EndpointID, "deliveries": w.DeliveryID,
 		"events": w.EventID, "replays": w.ReplayID, "images": w.BatchID, "videos": w.VideoID, "voice": w.VoiceID, "transcriptions": w.TranscriptID, "batches": w.ModelBatchID, "message-batches": w.MessageBatchID, "tokens": w.TokenID, "runs": w.RunID, "approvals": w.ApprovalID, "invitations": w.InvitationID,
-		"members": w.MemberID, "tools": w.ToolServerID, "routes": w.RouteID, "federation": w.FederationRuleID, "users": w.EndUserID}[kind]
+		"members": w.MemberID, "tools": w.ToolServerID, "rules": "docs__search", "routes": w.RouteID, "federation": w.FederationRuleID, "users": w.EndUserID}[kind]
 }
 
 func (w *Workspace) call(t testing.TB, r harness.Request) *harness.Response {

@@ -88,11 +88,11 @@ func (r *ApprovalRules) CheckSatisfiable(ctx context.Context, q db.Querier, para
 	}
 	switch need := max(1, r.Approvers); {
 	case able == 0:
-		return fault.Invalid(param+".roles", "%s.roles names no role of a member who may approve calls. Members of this workspace must be able to decide.", param)
+		return fault.Invalid(param+".roles", "%s.roles must include the role of a member who may approve calls.", param)
 	case able < need:
-		return fault.Invalid(param+".approvers", "%s.approvers needs %d members with these roles, and the workspace has %d.", param, need, able)
+		return fault.Invalid(param+".approvers", "%s.approvers must be at most %d, because only that many members with these roles may approve calls.", param, able)
 	case r.ExcludeCreator && others < need:
-		return fault.Invalid(param+".exclude_creator", "%s.exclude_creator leaves %d members who may decide, and %d are needed.", param, others, need)
+		return fault.Invalid(param+".exclude_creator", "%s.exclude_creator leaves too few members who may decide: %d of %d.", param, others, need)
 	}
 	return nil
 }

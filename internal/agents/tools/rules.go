@@ -2,6 +2,7 @@ package tools
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/big"
 	"reflect"
@@ -83,28 +84,28 @@ func (s *Spec) setRules(at string, given *ApprovalRules) error {
 	return nil
 }
 
-// Check validates the rules. param is their path.
+// Check validates the rules and returns the errors of all fields. param is their path.
 func (r *ApprovalRules) Check(param string) error {
+	var invalid []error
 	if r.OnExpiry != "" && r.OnExpiry != ExpiryFails && r.OnExpiry != ExpiryReports {
-		return fault.Invalid(param+".on_expiry", "%s.on_expiry must be fail or report.", param)
+		invalid = append(invalid, fault.Invalid(param+".on_expiry", "%s.on_expiry must be fail or report.", param))
 	}
 	for i, role := range r.Roles {
 		if !slices.Contains(accounts.Roles, role) || slices.Contains(r.Roles[:i], role) {
-			return fault.Invalid(param+".roles", "%s.roles must have different roles: owner, admin or developer.", param)
+			invalid = append(invalid, fault.Invalid(param+".roles", "%s.roles must have different roles: owner, admin or developer.", param))
+			break
 		}
 	}
 	if r.Approvers < 0 || r.Approvers > maxApprovers {
-		return fault.Invalid(param+".approvers", "%s.approvers must be 1 or %d.", param, maxApprovers)
+		invalid = append(invalid, fault.Invalid(param+".approvers", "%s.approvers must be 1 or %d.", param, maxApprovers))
 	}
 	if len(r.Conditions) > maxConditions {
-		return fault.Invalid(param+".conditions", "%s.conditions can have at most %d entries.", param, maxConditions)
+		return errors.Join(append(invalid, fault.Invalid(param+".conditions", "%s.conditions can have at most %d entries.", param, maxConditions))...)
 	}
 	for i, c := range r.Conditions {
-		if err := c.check(fmt.Sprintf("%s.conditions[%d]", param, i)); err != nil {
-			return err
-		}
+		invalid = append(invalid, c.check(fmt.Sprintf("%s.conditions[%d]", param, i)))
 	}
-	return nil
+	return errors.Join(invalid...)
 }
 
 func (c *Condition) check(at string) error {

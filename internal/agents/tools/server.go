@@ -1,9 +1,9 @@
 package tools
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -19,7 +19,7 @@ const maxListed = 1 << 20
 // registers. It returns the headers with normalized names.
 func (x *Executor) CheckServer(s *Spec, headers map[string]string) (map[string]string, error) {
 	normal, err := checkHeaders("headers", MCP, headers)
-	return normal, cmp.Or(x.checkURL("url", s.ServerURL), err, checkAllowed(s.AllowedTools))
+	return normal, errors.Join(x.checkURL("url", s.ServerURL), err, checkAllowed(s.AllowedTools))
 }
 
 func checkAllowed(names []string) error {

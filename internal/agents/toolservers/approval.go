@@ -180,7 +180,7 @@ func (m *Service) request(ctx context.Context, tx *db.Tx, r ApprovalRequest) (*A
 	}
 	// Otherwise the call would wait in vain.
 	rules := r.Server.RulesOf(r.Target.Tool.Name)
-	if err := rules.CheckSatisfiable(ctx, tx, rulesParam, tools.Approvers{Tenant: r.Server.Tenant, KeyID: r.KeyID, PeopleOnly: true}); err != nil {
+	if err := rules.CheckSatisfiable(ctx, tx, RulesParam, tools.Approvers{Tenant: r.Server.Tenant, KeyID: r.KeyID, PeopleOnly: true}); err != nil {
 		return nil, err
 	}
 	now := m.Now()

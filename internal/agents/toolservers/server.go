@@ -8,9 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/url"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -79,24 +77,6 @@ func (s *Server) HasHeaders() bool { return s.headers != "" }
 
 // Price returns the price of a call of a tool.
 func (s *Server) Price(tool string) credits.Micro { return s.Prices[tool] }
-
-// RulesOf returns the approval rules of a tool.
-func (s *Server) RulesOf(tool string) tools.ApprovalRules {
-	if own, ok := s.ToolRules[tool]; ok {
-		return own
-	}
-	return s.Rules
-}
-
-// rulesOfListed returns the approval rules of a tool by the name under which clients see it.
-func (s *Server) rulesOfListed(name string) tools.ApprovalRules {
-	for tool := range s.ToolRules {
-		if tools.ListedName(s.Label, tool) == name {
-			return s.RulesOf(tool)
-		}
-	}
-	return s.Rules
-}
 
 // Offers reports whether the workspace offers the server's tool.
 func (s *Server) Offers(tool string) bool {
@@ -169,10 +149,7 @@ func (m *Service) Create(ctx context.Context, tx *db.Tx, by audit.Actor, s *Serv
 	s.TimeoutSeconds = cmp.Or(s.TimeoutSeconds, tools.DefaultTimeout)
 	s.ApprovalSeconds = cmp.Or(s.ApprovalSeconds, DefaultApprovalSeconds)
 	c, err := m.check(s, c)
-	if err != nil {
-		return err
-	}
-	if err := s.checkRules(ctx, tx); err != nil {
+	if err := errors.Join(err, s.CheckRules(ctx, tx, &Server{})); err != nil {
 		return err
 	}
 	if err := accounts.LockWorkspace(ctx, tx, s.WorkspaceID); err != nil { // makes the count exact
@@ -210,22 +187,6 @@ func checkLabelFree(ctx context.Context, tx *db.Tx, s *Server) error {
 	return fault.Invalid("label", "Another tool server has the label %q. Choose a different one.", s.Label)
 }
 
-// storedRules returns the approval rules, or NULL for the defaults.
-func (s *Server) storedRules() any {
-	if s.Rules.IsZero() {
-		return nil
-	}
-	return db.JSON(s.Rules)
-}
-
-// storedToolRules returns the rules of single tools, or NULL for none.
-func (s *Server) storedToolRules() any {
-	if len(s.ToolRules) == 0 {
-		return nil
-	}
-	return db.JSON(s.ToolRules)
-}
-
 // row returns the values of columns.
 func (s *Server) row() []any {
 	var allowed any
@@ -247,35 +208,18 @@ var validLabel = regexp.MustCompile(`^[A-Za-z0-9-]+(_[A-Za-z0-9-]+)*$`)
 
 const maxLabel = 32
 
+// Check returns the errors of all fields of a server that isn't stored yet.
+func (m *Service) Check(ctx context.Context, tx *db.Tx, s *Server, c Credentials) error {
+	_, err := m.check(s, c)
+	return errors.Join(err, s.CheckRules(ctx, tx, &Server{}))
+}
+
+// check validates a server and its credentials, and returns them with normalized headers.
 func (m *Service) check(s *Server, c Credentials) (_ Credentials, err error) {
 	spec := s.spec()
 	c.Headers, err = m.executor.CheckServer(&spec, c.Headers)
-	return c, cmp.Or(s.checkLabel(), err, c.OAuth.check(m.Guard, c.Headers), s.checkDescription(), s.checkTimes(), s.checkPrices(), s.checkSecrets())
+	return c, errors.Join(s.checkLabel(), err, c.OAuth.check(m.Guard, c.Headers), s.checkDescription(), s.checkTimes(), s.checkPrices(), s.checkSecrets())
 }
-
-// checkRules checks the approval rules. Who calls the tools isn't known yet.
-func (s *Server) checkRules(ctx context.Context, tx *db.Tx) error {
-	check := func(r tools.ApprovalRules, param string) error {
-		if err := r.Check(param); err != nil {
-			return err
-		}
-		return r.CheckSatisfiable(ctx, tx, param, tools.Approvers{Tenant: s.Tenant})
-	}
-	if err := check(s.Rules, rulesParam); err != nil {
-		return err
-	}
-	if len(s.ToolRules) > maxPrices {
-		return fault.Invalid("tool_settings", "tool_settings must have at most %d tools.", maxPrices)
-	}
-	for _, name := range slices.Sorted(maps.Keys(s.ToolRules)) {
-		if err := check(s.ToolRules[name], "tool_settings."+name+"."+rulesParam); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-const rulesParam = "approval_rules"
 
 func (s *Server) checkLabel() error {
 	switch {
@@ -296,14 +240,14 @@ func (s *Server) checkDescription() error {
 	return nil
 }
 
-func (s *Server) checkTimes() error {
+func (s *Server) checkTimes() (err error) {
 	if s.TimeoutSeconds < 1 || s.TimeoutSeconds > tools.MaxTimeout {
-		return fault.Invalid("timeout_seconds", "timeout_seconds must be from 1 to %d.", tools.MaxTimeout)
+		err = fault.Invalid("timeout_seconds", "timeout_seconds must be from 1 to %d.", tools.MaxTimeout)
 	}
 	if s.ApprovalSeconds < 1 || s.ApprovalSeconds > MaxApprovalSeconds {
-		return fault.Invalid("approval_timeout_seconds", "approval_timeout_seconds must be from 1 to %d.", MaxApprovalSeconds)
+		err = errors.Join(err, fault.Invalid("approval_timeout_seconds", "approval_timeout_seconds must be from 1 to %d.", MaxApprovalSeconds))
 	}
-	return nil
+	return err
 }
 
 func (s *Server) checkPrices() error {
@@ -388,13 +332,9 @@ func (m *Service) Update(ctx context.Context, tx *db.Tx, by audit.Actor, s *Serv
 	if c.SetOAuth {
 		given.OAuth = c.OAuth
 	}
-	if given, err = m.check(s, given); err != nil {
+	given, err = m.check(s, given)
+	if err := errors.Join(err, s.CheckRules(ctx, tx, &before)); err != nil {
 		return err
-	}
-	if !reflect.DeepEqual(s.Rules, before.Rules) || !reflect.DeepEqual(s.ToolRules, before.ToolRules) {
-		if err := s.checkRules(ctx, tx); err != nil {
-			return err
-		}
 	}
 	if s.Label != before.Label {
 		if err := checkLabelFree(ctx, tx, s); err != nil {
