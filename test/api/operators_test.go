@@ -14,6 +14,8 @@ import (
 	"turnpike/internal/audit"
 	"turnpike/internal/config"
 	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/operators"
 	"turnpike/test/fakes/minisign"
 	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
@@ -82,6 +84,70 @@ func TestStoredProviderServesOnEveryNodeAndItsKeyStaysSecret(t *testing.T) {
 		first.Eventually(t, func() bool { return c.chat(t, body("stored-small", "Hi.", nil)).Status == 503 })
 		a.send(t, "GET", "providers/stored", nil).Want(t, 404, "not_found")
 	})
+}
+
+// TestDefinitionsReachOtherNodesBySignal changes definitions on one node and looks at the signals that others get. Then it
+// changes one without a signal, which no node notices until there is one.
+func TestDefinitionsReachOtherNodesBySignal(t *testing.T) {
+	t.Parallel()
+	up := upstreams.NewOpenAI(t, providerKey)
+	cfg, clock := harness.Config(t, "postgres"), harness.NewClock() // with SQLite, every commit of another process is a signal
+	first, other := harness.Start(t, cfg, clock), harness.Start(t, cfg, clock)
+	a, c := newAdmin(t, first), newClient(t, other, accounts.Live)
+	signals := make(chan string, 100)
+	other.DB.OnSignal(operators.SignalDefinitions, func(name string) {
+		if name != "" { // empty when the connection was established
+			signals <- name
+		}
+	})
+	signal := func(name string) {
+		t.Helper()
+		if err := first.DB.Write(t.Context(), func(tx *db.Tx) error { tx.Signal(operators.SignalDefinitions, name); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first.Eventually(t, func() bool { signal("listening"); return len(signals) > 0 })
+
+	for _, change := range []struct {
+		method, path string
+		body         any
+		name         string
+	}{
+		{"POST", "providers", storedProvider(up), "stored"},
+		{"PATCH", "providers/stored", map[string]any{"weight": 5}, "stored"},
+		{"POST", "routes", map[string]any{"name": "cheap", "models": []string{"stored-small"}}, "cheap"},
+		{"DELETE", "routes/cheap", nil, "cheap"},
+		{"PATCH", "pricing", map[string]any{"markup_percent": 5}, operators.PricingName},
+	} {
+		a.send(t, change.method, change.path, change.body).Want(t, 200, "")
+		got := ""
+		first.Eventually(t, func() bool {
+			select {
+			case got = <-signals:
+			default:
+			}
+			return got != "" && got != "listening"
+		})
+		if got != change.name {
+			t.Errorf("%s %s: got a signal of %q, want %q", change.method, change.path, got, change.name)
+		}
+	}
+
+	serves := func() bool { return c.chat(t, body("stored-small", "Hi.", nil)).Status == 200 }
+	first.Eventually(t, serves)
+	if err := first.DB.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), "DELETE FROM definitions WHERE kind = $1", operators.Provider)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		if !serves() {
+			t.Fatal("the node has read the definitions without a signal")
+		}
+	}
+	signal("stored")
+	first.Eventually(t, func() bool { return !serves() })
 }
 
 // dataFiles returns the content of all files in the data directory.
