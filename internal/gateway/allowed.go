@@ -135,8 +135,8 @@ func (c *chooser) notAllowed(name string, kind catalog.Kind, by *access.ModelLim
 	return f
 }
 
-// firstAllowed returns a model of the kind that the limits allow, or "". It prefers one that the router
-// would choose.
+// firstAllowed returns a model of the kind that the limits allow, or else one of the operator's routes to such models,
+// or "". It prefers a model that the router would choose.
 func (c *chooser) firstAllowed(kind catalog.Kind) string {
 	for _, t := range c.candidates[candidateKey{c.env, kind}] {
 		if c.denied(step{}, t) == nil {
@@ -146,6 +146,11 @@ func (c *chooser) firstAllowed(kind catalog.Kind) string {
 	for _, id := range c.callableIDs(c.env, kind) {
 		if c.allowedModel(id, kind) != nil {
 			return id
+		}
+	}
+	for _, name := range c.routeNames {
+		if name = catalog.RoutePrefix + name; c.allowsRouterValue(name, &request{}, kind) {
+			return name
 		}
 	}
 	return ""
@@ -168,8 +173,11 @@ func (c *chooser) allowedModel(id string, kinds ...catalog.Kind) *catalog.Model 
 func (g *Gateway) CheckAllowed(a catalog.Allowed) error {
 	s := g.current.Load()
 	for _, pattern := range a.Models {
+		if strings.HasPrefix(pattern, catalog.RoutePrefix) && !s.knowsPattern(pattern) {
+			return fault.Invalid(catalog.AllowedModelsField, "%s has %q, but the server's operators have no such route. A route of the workspace can't be listed. List its models instead.", catalog.AllowedModelsField, pattern)
+		}
 		if !s.knowsPattern(pattern) {
-			return fault.Invalid(catalog.AllowedModelsField, "%s has %q, but no model or route of this server has that name. List the names with GET /v1/models.", catalog.AllowedModelsField, pattern)
+			return fault.Invalid(catalog.AllowedModelsField, "%s has %q, but no model of this server has that name. List the names with GET /v1/models.", catalog.AllowedModelsField, pattern)
 		}
 	}
 	for _, name := range a.Providers {

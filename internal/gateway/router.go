@@ -401,7 +401,7 @@ func (g *Gateway) Models(ctx context.Context, o Owner) (*Models, error) {
 		return nil, err
 	}
 	for _, name := range names {
-		if c.allowsRouterValue(name, r) {
+		if c.allowsRouterValue(name, r, callableKinds...) {
 			out.Router = append(out.Router, name)
 		}
 	}
@@ -429,7 +429,7 @@ func (g *Gateway) Model(ctx context.Context, o Owner, id string) (*catalog.Model
 		if err := s.findRoutes(ctx, o, r); err != nil {
 			return nil, err
 		}
-		if !c.allowsRouterValue(id, r) {
+		if !c.allowsRouterValue(id, r, callableKinds...) {
 			return nil, c.notAllowed(id, catalog.Chat, &c.limits[0])
 		}
 		return nil, nil
@@ -449,15 +449,15 @@ func (g *snapshot) model(env accounts.Environment, id string) *catalog.Model {
 	return c.allowedModel(id, callableKinds...)
 }
 
-// allowsRouterValue reports whether a name of the router has an allowed model of any kind.
-func (c *chooser) allowsRouterValue(name string, r *request) bool {
+// allowsRouterValue reports whether a name of the router has an allowed model of one of the kinds.
+func (c *chooser) allowsRouterValue(name string, r *request, kinds ...catalog.Kind) bool {
 	if len(c.limits) == 0 {
 		return true
 	}
 	steps, _ := c.expandRoutes([]string{name}, r)
 	for _, s := range steps {
 		for _, model := range s.models {
-			for _, kind := range callableKinds {
+			for _, kind := range kinds {
 				targets := c.candidates[candidateKey{c.env, kind}]
 				if !isAuto(model) {
 					targets = c.targetsFor(c.env, model, kind)

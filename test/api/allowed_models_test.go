@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"turnpike/internal/access"
@@ -192,6 +193,23 @@ func TestQueuedWorkIsCheckedWhenItRuns(t *testing.T) {
 		r = m.waitForStatus(t, at, "completed", "failed")
 		if r.Text("status") != "failed" || m.others() != before {
 			t.Errorf("the run went on: %s", r.Body)
+		}
+	})
+}
+
+func TestRefusalNamesAnAllowedRoute(t *testing.T) {
+	eachGateway(t, sqlite, withOtherModels, func(t *testing.T, m *gatewayClient) {
+		c := m.withKey(t, access.Key{Allowed: catalog.Allowed{Models: catalog.Patterns{"route/fast"}}})
+		r := c.chat(t, body("small", "Hi.", nil)).Want(t, 403, "model_not_allowed")
+		if got := r.Text("error.details.allowed_model"); got != "route/fast" {
+			t.Errorf("got %q as an allowed model, want route/fast: %s", got, r.Body)
+		}
+		c.chat(t, body("route/fast", "Hi.", nil)).Want(t, 200, "")
+		// The models of a workspace's own route must be listed.
+		m.post(t, "/v1/routes", map[string]any{"name": "own", "models": []string{"small"}})
+		r = m.ask(t, "POST", "/v1/keys", map[string]any{"name": "child", "scopes": []string{"*"}, "allowed_models": []string{"route/own"}}).Want(t, 400, "invalid_parameter")
+		if r.Text("error.param") != "allowed_models" || !strings.Contains(r.Text("error.message"), "List its models instead") {
+			t.Errorf("got %s", r.Body)
 		}
 	})
 }
