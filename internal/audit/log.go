@@ -57,6 +57,15 @@ func NewLog(g *db.Group, node *nodes.Node, settle SettleFunc) *Log {
 	return l
 }
 
+// flushWait is how long a reader of spending waits for the log. During an outage, it can't read either.
+const flushWait = time.Second
+
+// Flush writes the entries of requests that have ended.
+func (l *Log) Flush() {
+	l.intents.Flush(flushWait)
+	l.settlements.Flush(flushWait)
+}
+
 // writeOnce removes duplicate records: a request can be settled and then
 // refused during an outage. PostgreSQL rejects a statement that writes the same
 // row twice.

@@ -225,6 +225,7 @@ type Queue[T any] struct {
 	due      time.Time     // when the timer fires, while items are pending
 	hurry    bool          // the timer fired, or a caller waits
 	waiting  []queued[T]
+	newest   *Pending    // the last item that was added; nil without one
 	degraded atomic.Bool // the last write failed with ErrUnavailable
 }
 
@@ -364,7 +365,7 @@ func (q *Queue[T]) AddFor(item T, linger time.Duration) *Pending {
 	due := time.Now().Add(linger)
 	q.g.mu.Lock()
 	defer q.g.mu.Unlock()
-	q.waiting = append(q.waiting, queued[T]{item, p})
+	q.waiting, q.newest = append(q.waiting, queued[T]{item, p}), p
 	if q.linger == 0 {
 		q.hurryUp()
 		return p
@@ -375,6 +376,16 @@ func (q *Queue[T]) AddFor(item T, linger time.Duration) *Pending {
 		q.timer.Reset(linger)
 	}
 	return p
+}
+
+// Flush returns when the items that were added so far are written or have failed, or after the limit.
+func (q *Queue[T]) Flush(limit time.Duration) {
+	q.g.mu.Lock()
+	newest := q.newest
+	q.g.mu.Unlock()
+	if newest != nil {
+		_ = newest.WaitFor(limit) // those who added items handle their errors
+	}
 }
 
 // hurryUp ends the linger of pending items. The caller holds the group's lock.

@@ -24,6 +24,23 @@ func lingering(g *db.Group, commits *atomic.Int64) *db.Queue[string] {
 	}).Linger(time.Hour)
 }
 
+func TestFlushWritesWhatLingers(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		scratch(t, d)
+		g := db.NewGroup(d)
+		defer g.Stop()
+		var commits atomic.Int64
+		q := lingering(g, &commits)
+		q.Flush(10 * time.Second) // nothing yet
+		p := q.Add("a")
+		q.Flush(10 * time.Second)
+		if !p.Ended() || p.Failed() || commits.Load() != 1 {
+			t.Errorf("ended %t, failed %t after %d commits, want a written item after 1", p.Ended(), p.Failed(), commits.Load())
+		}
+	})
+}
+
 // TestWhoeverWaitsEndsTheLinger of all that waits, by either way to wait.
 func TestWhoeverWaitsEndsTheLinger(t *testing.T) {
 	t.Parallel()

@@ -51,6 +51,9 @@ func (s *Settler) Journal(node string) *Settler {
 	return s
 }
 
+// FlushWith makes CatchUp write the queued entries of the log first.
+func (s *Settler) FlushWith(flush func()) { s.flush = flush }
+
 // totals are the charges and the usage of a number of entries.
 type totals struct {
 	*postings
@@ -200,11 +203,14 @@ func (s *Settler) Run(ctx context.Context) {
 	})
 }
 
-// CatchUp is Post for a page or a response that shows spending. It shows what is
-// posted if that fails.
+// CatchUp is Post for a page or a response that shows spending, including that of requests
+// whose client has just got the response. It shows what is posted if that fails.
 func (s *Settler) CatchUp(ctx context.Context) {
 	if s == nil {
 		return
+	}
+	if s.flush != nil {
+		s.flush()
 	}
 	if err := s.Post(ctx); err != nil && ctx.Err() == nil {
 		slog.Log(ctx, db.LogLevel(err), "failed to post charges, so displayed spending lags", "error", err)

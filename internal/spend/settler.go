@@ -22,6 +22,7 @@ import (
 type Settler struct {
 	db        *db.DB
 	journal   *journal // nil posts all charges directly
+	flush     func()   // writes the queued entries of the log
 	publisher *events.Publisher
 	now       func() time.Time
 	last      *db.Last[item]

@@ -85,6 +85,21 @@ func TestBillingShowsAndSetsMonthlyCredits(t *testing.T) {
 	})
 }
 
+// TestClientSeesTheSpendingOfItsOwnRequests asks for the spending as soon as a request has ended, while its settlement waits to
+// share a commit.
+func TestClientSeesTheSpendingOfItsOwnRequests(t *testing.T) {
+	eachGateway(t, both, nil, func(t *testing.T, m *gatewayClient) {
+		for n := 1; n <= 10; n++ {
+			// The intent is written meanwhile.
+			m.openai.Queue(upstreams.OpenAIReply{Delay: 50 * time.Millisecond, Usage: &upstreams.OpenAIUsage{Input: 100, Output: 100}})
+			m.chat(t, oneCreditBody()).Want(t, 200, "")
+			if used := m.get(t, "/v1/billing").At("used"); used != float64(n) {
+				t.Fatalf("got %v credits used after %d requests of one credit", used, n)
+			}
+		}
+	})
+}
+
 func TestReservedCreditsAreThoseOfCallsInProgress(t *testing.T) {
 	eachGateway(t, both, nil, func(t *testing.T, m *gatewayClient) {
 		m.ask(t, "PATCH", "/v1/billing", map[string]any{"monthly_credits": 2}).Want(t, 200, "")
