@@ -218,16 +218,17 @@ func (c *Call) handleV1() error {
 			return err
 		}
 	}
-	if showsSpending(c.route.Scope) {
+	if showsRequests(c.route.Scope) {
 		c.s.Settler.CatchUp(c.Context())
 	}
 	return c.route.handle(c)
 }
 
-// showsSpending reports whether the endpoints of a scope return balances or usage.
-func showsSpending(s access.Scope) bool {
+// showsRequests reports whether the endpoints of a scope return the request log, usage or
+// balances. A client expects its own requests in them.
+func showsRequests(s access.Scope) bool {
 	switch s {
-	case access.UsageRead, access.BillingRead, access.BillingWrite, access.KeysRead, access.KeysWrite, access.ProjectsRead, access.ProjectsWrite, access.UsersRead, access.UsersWrite:
+	case access.AuditRead, access.UsageRead, access.BillingRead, access.BillingWrite, access.KeysRead, access.KeysWrite, access.ProjectsRead, access.ProjectsWrite, access.UsersRead, access.UsersWrite:
 		return true
 	}
 	return false

@@ -125,7 +125,7 @@ func (i *instance) join(ctx context.Context) (err error) {
 	i.ledger = spend.NewLedger(d)
 	i.settler = spend.NewSettler(i.ledger, i.events, i.now).Journal(i.node.ID)
 	i.log = audit.NewLog(i.group, i.node, i.settler.Settle)
-	i.settler.FlushWith(i.log.Flush)
+	i.settler.FlushWith(i.log)
 	if err := i.recoverOnce(ctx); err != nil {
 		// One dead node must not keep the others from serving.
 		slog.Log(ctx, db.LogLevel(err), "failed to recover requests of evicted nodes, whose credits stay reserved; retrying", "retry_in", recoverInterval, "error", err)

@@ -39,31 +39,42 @@ type Log struct {
 
 const (
 	// An intent that no request waits for lingers to share a commit: a quarter
-	// of the expected response time, within these bounds. A request that ends
-	// by then is written once.
-	leastLinger = 2 * time.Millisecond
-	mostLinger  = 20 * time.Millisecond
-	// settleLinger is how long a settlement waits to share a commit. Its
-	// reservation is held for that time.
-	settleLinger = 10 * time.Millisecond
+	// of the expected response time, at least this long. A request that ends by
+	// then is written once.
+	leastIntentLinger = 2 * time.Millisecond
+	// A settlement, which only readers wait for, lingers for a tenth of the time
+	// that the request took, at least this long. Its reservation is held for that time.
+	leastSettleLinger = 10 * time.Millisecond
+	mostLinger        = 100 * time.Millisecond
 )
+
+func intentLinger(expected time.Duration) time.Duration {
+	return min(max(leastIntentLinger, expected/4), mostLinger)
+}
+
+func settleLinger(took time.Duration) time.Duration {
+	return min(max(leastSettleLinger, took/10), mostLinger)
+}
 
 // NewLog returns a log whose writes share the group's commits. Intents come
 // first, so that no settlement is written before its intent.
 func NewLog(g *db.Group, node *nodes.Node, settle SettleFunc) *Log {
 	l := &Log{node: node, settle: settle}
-	l.intents = db.NewQueue(g, false, l.write).Linger(leastLinger)
-	l.settlements = db.NewQueue(g, true, l.writeOnce).Linger(settleLinger)
+	l.intents = db.NewQueue(g, false, l.write).Linger(leastIntentLinger)
+	l.settlements = db.NewQueue(g, true, l.writeOnce).Linger(leastSettleLinger)
 	return l
 }
 
-// flushWait is how long a reader of spending waits for the log. During an outage, it can't read either.
-const flushWait = time.Second
+// flushTimeout limits how long a reader waits for entries that are being written.
+const flushTimeout = time.Second
 
-// Flush writes the entries of requests that have ended.
-func (l *Log) Flush() {
-	l.intents.Flush(flushWait)
-	l.settlements.Flush(flushWait)
+// Flush writes the settled entries that wait to share a commit. Call it before you read
+// what clients expect to find there: their own requests.
+func (l *Log) Flush(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
+	defer cancel()
+	l.intents.Flush(ctx) // a request that ended early is settled by its intent
+	l.settlements.Flush(ctx)
 }
 
 // writeOnce removes duplicate records: a request can be settled and then

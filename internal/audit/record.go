@@ -130,7 +130,7 @@ func (r *Record) Start(expected time.Duration) {
 	defer r.mu.Unlock()
 	if r.state == recordOpen {
 		r.state = r.state.next(eventStart)
-		r.pending = r.log.intents.AddFor(r, min(max(leastLinger, expected/4), mostLinger))
+		r.pending = r.log.intents.AddFor(r, intentLinger(expected))
 	}
 }
 
@@ -197,7 +197,7 @@ func (r *Record) complete() (unlock func()) {
 	r.state = r.state.next(eventSettle)
 	switch {
 	case r.state.isQueuedAgain():
-		r.second = r.log.settlements.Add(r)
+		r.second = r.log.settlements.AddFor(r, settleLinger(r.entry.Latency))
 	case r.state == recordClosing && r.entry.Hold != nil:
 		p := r.pending
 		return func() {

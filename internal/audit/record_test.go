@@ -106,3 +106,18 @@ func TestEntryChargeAndReservationAlwaysAgree(t *testing.T) {
 		}
 	})
 }
+
+// Entries of slow requests wait longer to share a commit, because nobody notices.
+func TestLingerFollowsTheTimeOfARequest(t *testing.T) {
+	t.Parallel()
+	for took, want := range map[time.Duration][2]time.Duration{
+		0:                      {2 * time.Millisecond, 10 * time.Millisecond},
+		40 * time.Millisecond:  {10 * time.Millisecond, 10 * time.Millisecond},
+		200 * time.Millisecond: {50 * time.Millisecond, 20 * time.Millisecond},
+		time.Minute:            {100 * time.Millisecond, 100 * time.Millisecond},
+	} {
+		if intent, settle := intentLinger(took), settleLinger(took); intent != want[0] || settle != want[1] {
+			t.Errorf("a request of %v: the intent lingers %v and the settlement %v, want %v", took, intent, settle, want)
+		}
+	}
+}

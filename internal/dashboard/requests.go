@@ -163,7 +163,7 @@ func requestsPage(req *request) (*view, error) {
 	}
 	page, found := req.page(ids.Request), &db.Found[*audit.Entry]{}
 	if !box.Unmatched() {
-		if found, err = req.s.Archive.List(req.Context(), req.history(), req.principal.Visibility(), f, page); err != nil {
+		if found, err = req.s.Archive.List(req.Context(), req.usage(), req.principal.Visibility(), f, page); err != nil {
 			return nil, err
 		}
 		if err := req.drawRequests(box, f); err != nil {

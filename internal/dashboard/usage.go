@@ -363,7 +363,7 @@ func (req *request) ledger() db.Querier {
 	return req.s.DB
 }
 
-// usage is ledger for the rollups, which may come from the replica.
+// usage is ledger for the rollups and the request log, which may come from the replica.
 func (req *request) usage() db.Querier {
 	req.s.Settler.CatchUp(req.Context())
 	return req.history()

@@ -225,7 +225,7 @@ type Queue[T any] struct {
 	due      time.Time     // when the timer fires, while items are pending
 	hurry    bool          // the timer fired, or a caller waits
 	waiting  []queued[T]
-	newest   *Pending    // the last item that was added; nil without one
+	last     *Pending    // the newest item; nil before the first
 	degraded atomic.Bool // the last write failed with ErrUnavailable
 }
 
@@ -237,6 +237,17 @@ func (q *Queue[T]) Len() int {
 	q.g.mu.Lock()
 	defer q.g.mu.Unlock()
 	return len(q.waiting)
+}
+
+// Flush ends the linger of all items, and returns when they are written or have failed, or
+// when ctx ends. During an outage it doesn't wait.
+func (q *Queue[T]) Flush(ctx context.Context) {
+	q.g.mu.Lock()
+	last := q.last
+	q.g.mu.Unlock()
+	if last != nil && !q.Degraded() {
+		_ = last.Wait(ctx) // whoever added the item handles its error
+	}
 }
 
 type queued[T any] struct {
@@ -365,7 +376,7 @@ func (q *Queue[T]) AddFor(item T, linger time.Duration) *Pending {
 	due := time.Now().Add(linger)
 	q.g.mu.Lock()
 	defer q.g.mu.Unlock()
-	q.waiting, q.newest = append(q.waiting, queued[T]{item, p}), p
+	q.waiting, q.last = append(q.waiting, queued[T]{item, p}), p
 	if q.linger == 0 {
 		q.hurryUp()
 		return p
@@ -376,16 +387,6 @@ func (q *Queue[T]) AddFor(item T, linger time.Duration) *Pending {
 		q.timer.Reset(linger)
 	}
 	return p
-}
-
-// Flush returns when the items that were added so far are written or have failed, or after the limit.
-func (q *Queue[T]) Flush(limit time.Duration) {
-	q.g.mu.Lock()
-	newest := q.newest
-	q.g.mu.Unlock()
-	if newest != nil {
-		_ = newest.WaitFor(limit) // those who added items handle their errors
-	}
 }
 
 // hurryUp ends the linger of pending items. The caller holds the group's lock.

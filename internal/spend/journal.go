@@ -51,9 +51,6 @@ func (s *Settler) Journal(node string) *Settler {
 	return s
 }
 
-// FlushWith makes CatchUp write the queued entries of the log first.
-func (s *Settler) FlushWith(flush func()) { s.flush = flush }
-
 // totals are the charges and the usage of a number of entries.
 type totals struct {
 	*postings
@@ -162,11 +159,18 @@ func (j *journal) write(ctx context.Context, tx *db.Tx, t *totals) error {
 	return db.Wrap(insertJournal.Send(ctx, tx, [][]any{{j.node, j.seq.Add(1), string(body)}}, nil), "journal charges")
 }
 
+// FlushWith makes Post write the settled entries of the log first that wait to share a
+// commit.
+func (s *Settler) FlushWith(l *audit.Log) { s.flush = l.Flush }
+
 // Post adds what this node has charged so far to the ledger and to usage.
 func (s *Settler) Post(ctx context.Context) error {
 	j := s.journal
 	if j == nil {
 		return nil
+	}
+	if s.flush != nil {
+		s.flush(ctx)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -208,9 +212,6 @@ func (s *Settler) Run(ctx context.Context) {
 func (s *Settler) CatchUp(ctx context.Context) {
 	if s == nil {
 		return
-	}
-	if s.flush != nil {
-		s.flush()
 	}
 	if err := s.Post(ctx); err != nil && ctx.Err() == nil {
 		slog.Log(ctx, db.LogLevel(err), "failed to post charges, so displayed spending lags", "error", err)

@@ -135,3 +135,23 @@ func TestRefusalKnowsWhatIsCharged(t *testing.T) {
 		}
 	})
 }
+
+// Whoever reads spending sees requests that have ended, also while their entries wait to share a commit.
+func TestPostIncludesEntriesThatWaitForACommit(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newFixture(t, d, 100*credits.Credit)
+		group := db.NewGroup(d)
+		defer group.Stop()
+		log := audit.NewLog(group, o.node, o.settler.Settle)
+		o.settler.FlushWith(log)
+		e := *o.entry(o.reserve(10*credits.Credit), 3*credits.Credit)
+		e.Settled = false
+		r := log.Open(e)
+		if err := r.Durable(time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		r.Settle(func(e *audit.Entry) { e.Latency = time.Hour })
+		o.expect(3 * credits.Credit)
+	})
+}

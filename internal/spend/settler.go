@@ -22,10 +22,10 @@ import (
 type Settler struct {
 	db        *db.DB
 	journal   *journal // nil posts all charges directly
-	flush     func()   // writes the queued entries of the log
 	publisher *events.Publisher
 	now       func() time.Time
 	last      *db.Last[item]
+	flush     func(context.Context) // writes entries that wait for a commit; nil without a log
 
 	mu      sync.Mutex
 	budgets map[Account]*alertBudget       // a cache; an account's owner or workspace drops it when it changes

@@ -13,8 +13,9 @@ import (
 const (
 	nodeCount       = 3
 	quietWorkspaces = 9
-	busyConnections = 32                    // of the tenth workspace
-	busyProvider    = 20 * time.Millisecond // so that the cores aren't the limit
+	busyConnections = 32                     // of the tenth workspace
+	busyProvider    = 20 * time.Millisecond  // so that the cores aren't the limit
+	modelProvider   = 500 * time.Millisecond // as a model takes, so that each node has little to do
 )
 
 // measureNodes measures nodes that share PostgreSQL: what a request costs the
@@ -49,6 +50,12 @@ func measureNodes(b *bench) {
 	b.table(all, rateColumn("requests"), rateRounds, p50Column, p99Column, databaseColumn, othersColumn)
 
 	slow := usualResponse
+	slow.Delay = modelProvider
+	mock.ask(b.ctx, slow, &provider)
+	little := b.throughput("nodes with little load", []*loaded{one, three}, false, helpers...)
+	b.text("\nThe same connections, and a provider that takes %v, so that each node has little load:", modelProvider)
+	b.table(little, rateColumn("requests"), rateRounds, p50Column, p99Column, databaseColumn, othersColumn)
+
 	slow.Delay = busyProvider
 	mock.ask(b.ctx, slow, &provider)
 	quiet := b.onNodes(e, at, nodes[:1])
