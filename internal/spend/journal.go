@@ -20,8 +20,10 @@ const (
 	// spending lags behind on other nodes.
 	postInterval = time.Second
 	postTimeout  = 5 * time.Second
-	// maxPosted is how many commits one transaction posts.
-	maxPosted = 500
+	// One transaction posts this many commits, and stops after this many bytes, which are about 500
+	// end users. SQLite writes nothing else meanwhile.
+	maxPosted      = 500
+	maxPostedBytes = 128 << 10
 	// inDoubtFor is how long the commit of a row may stay in doubt and still be posted
 	// with the next ones. Later rows are posted when the node has ended.
 	inDoubtFor = 30 * time.Second
@@ -228,22 +230,22 @@ type journalOf struct {
 // postJournal posts a batch of rows and deletes them, so that each is posted once. It
 // returns the last of them, or 0 without one.
 func (s *Settler) postJournal(ctx context.Context, tx *db.Tx, of journalOf) (last int64, more bool, err error) {
-	rows, err := tx.Query(ctx, `DELETE FROM spend_journal WHERE node_id = $1 AND seq IN
-		(SELECT seq FROM spend_journal WHERE node_id = $1 AND seq > $2 ORDER BY seq LIMIT $3) RETURNING seq, postings`,
-		of.node, of.after, int64(maxPosted))
+	rows, err := tx.Query(ctx, `DELETE FROM spend_journal WHERE node_id = $1 AND seq IN (SELECT seq FROM
+		(SELECT seq, sum(octet_length(postings)) OVER (ORDER BY seq) - octet_length(postings) AS before FROM spend_journal WHERE node_id = $1 AND seq > $2 ORDER BY seq LIMIT $3) AS r
+		WHERE before < $4) RETURNING seq, postings`,
+		of.node, of.after, int64(maxPosted), int64(maxPostedBytes))
 	owner := ""
 	if of.alive {
 		owner = of.node
 	}
-	t, n := newTotals(), 0
+	t, n, size := newTotals(), 0, 0
 	err = db.Each(rows, err, func(r db.Row) error {
-		n++
 		var seq int64
 		var body json.RawMessage
 		if err := db.Scan(r, &seq, &body); err != nil {
 			return err
 		}
-		last = max(last, seq)
+		last, n, size = max(last, seq), n+1, size+len(body)
 		var row journalRow
 		if err := json.Unmarshal(body, &row); err != nil {
 			return fmt.Errorf("journal of %s: %w", of.node, err)
@@ -254,7 +256,7 @@ func (s *Settler) postJournal(ctx context.Context, tx *db.Tx, of journalOf) (las
 	if err != nil || n == 0 {
 		return last, false, err
 	}
-	return last, n == maxPosted, t.write(ctx, tx, s)
+	return last, n == maxPosted || size >= maxPostedBytes, t.write(ctx, tx, s)
 }
 
 // CloseEvicted posts the journals of evicted nodes, and ends the leases of those whose

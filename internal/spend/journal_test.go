@@ -3,6 +3,7 @@ package spend
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"testing"
 	"time"
 
@@ -153,5 +154,35 @@ func TestPostIncludesEntriesThatWaitForACommit(t *testing.T) {
 		}
 		r.Settle(func(e *audit.Entry) { e.Latency = time.Hour })
 		o.expect(3 * credits.Credit)
+	})
+}
+
+// The charges of many end users are posted in several transactions, so that none holds SQLite's writer for long.
+func TestLargeJournalIsPostedInParts(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newFixture(t, d, 100*credits.Credit)
+		const commits, users = 5, 1000
+		charges := newTotals()
+		for i := range users {
+			charges.at(accountPeriod{Account{EndUser, fmt.Sprintf("user_%026d", i)}, PeriodOf(o.now)}).Settled = credits.Credit
+		}
+		for range commits {
+			o.write(func(ctx context.Context, tx *db.Tx) error { return o.settler.journal.write(ctx, tx, charges) })
+		}
+		var last int64
+		var more bool
+		o.write(func(ctx context.Context, tx *db.Tx) (err error) {
+			last, more, err = o.settler.postJournal(ctx, tx, journalOf{o.node.ID, 0, true})
+			return err
+		})
+		if last == 0 || last == commits || !more {
+			t.Errorf("one transaction posted %d of %d commits, and reports more: %v", last, commits, more)
+		}
+		o.post()
+		spent, err := db.Value[int64](d.QueryRow(t.Context(), "SELECT CAST(sum(settled) AS BIGINT) FROM spend"))
+		if err != nil || spent != int64(commits*users*credits.Credit) || o.journaled() != 0 {
+			t.Errorf("%d is posted and %d rows are left (%v)", spent, o.journaled(), err)
+		}
 	})
 }
