@@ -148,7 +148,9 @@ func TestAlertsOfUsersSendEmailOnRequest(t *testing.T) {
 			m.entry(t, m.userToken(t, user, map[string]any{"budget": 2, "window": "day"}).chat(t, oneCreditBody()).Want(t, 200, ""))
 		}
 		spend("alice")
-		m.Eventually(t, func() bool { return m.get(t, "/v1/events").Text("data.0.type") == "budget.threshold_reached" })
+		m.Eventually(t, func() bool {
+			return m.get(t, "/v1/events").Text("data.0.type") == "budget.threshold_reached" && m.rows(t, "new_events") == 0 // fanned out
+		})
 		m.ask(t, "PATCH", "/v1/users/settings", map[string]any{"alert_thresholds": []int{0}}).Want(t, 400, "invalid_parameter")
 		m.ask(t, "PATCH", "/v1/users/settings", map[string]any{"alert_thresholds": []int{40}}).Want(t, 200, "")
 		spend("bob")
