@@ -405,6 +405,32 @@ func TestPartitionsHoldTheirMonthAndGoAtOnce(t *testing.T) {
 	}
 }
 
+// The parent of existing partitions may be declared as updated later.
+func TestIndexesOfUpdatedPartitionsLeaveRoom(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, dbtest.Address(t, "postgres"))
+	write(t, d, "CREATE TABLE twice (id TEXT PRIMARY KEY, due BIGINT) PARTITION BY RANGE (id)")
+	write(t, d, "CREATE TABLE twice_default PARTITION OF twice DEFAULT")
+	write(t, d, "CREATE INDEX twice_due ON twice (due) WHERE due IS NOT NULL")
+	twice := db.Partitioned{Table: "twice", Key: "id", Prefix: "req_"}
+	march := time.Date(2026, 3, 10, 0, 0, 0, 0, time.UTC)
+	for _, updated := range []bool{false, true, true} {
+		twice.Updated = updated
+		if err := twice.Prepare(t.Context(), d, march); err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]string{"twice_2026_03_pkey": "{fillfactor=50}", "twice_2026_05_pkey": "{fillfactor=50}", "twice_2026_03_due_idx": ""} {
+			if !updated {
+				want = ""
+			}
+			options, err := db.Value[string](d.QueryRow(t.Context(), "SELECT COALESCE(reloptions::text, '') FROM pg_class WHERE relname = $1", name))
+			if err != nil || options != want {
+				t.Errorf("updated: %v: %s has the options %q (%v), expected %q", updated, name, options, err, want)
+			}
+		}
+	}
+}
+
 // A clock that was wrong for a while leaves rows where no month was yet.
 func TestPartitionsTakeTheirRowsFromTheDefault(t *testing.T) {
 	t.Parallel()

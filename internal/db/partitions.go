@@ -16,6 +16,8 @@ type Partitioned struct {
 	Table  string
 	Key    string // column of the IDs
 	Prefix string // of the IDs
+	// Updated means that most rows are updated once, soon after they are inserted.
+	Updated bool
 }
 
 // monthsAhead is how many partitions are created in advance. The default partition
@@ -36,13 +38,18 @@ func (p Partitioned) Prepare(ctx context.Context, d *DB, now time.Time) error {
 				return err
 			}
 			there, err := Value[bool](tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", p.name(month)))
-			if err != nil || there {
+			if err != nil {
 				return err
 			}
 			if err := limitLockWait(ctx, tx); err != nil {
 				return err
 			}
-			return p.create(ctx, tx, p.name(month), ids.Floor(p.Prefix, month), ids.Floor(p.Prefix, next))
+			if !there {
+				if err := p.create(ctx, tx, p.name(month), ids.Floor(p.Prefix, month), ids.Floor(p.Prefix, next)); err != nil {
+					return err
+				}
+			}
+			return p.leaveRoom(ctx, tx, p.name(month))
 		})
 		if err != nil {
 			return fmt.Errorf("partition %s: %w", p.name(month), err)
@@ -75,6 +82,26 @@ func (p Partitioned) create(ctx context.Context, tx *Tx, name, from, to string) 
 	}
 	for _, step := range steps {
 		if _, err := tx.Exec(ctx, step); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leaveRoom fills the pages of indexes by half if rows are updated: the update adds a second entry
+// for each row. On full pages it splits them, after it has looked for entries to delete, and takes
+// twice the CPU. Partial indexes are left out, because few entries of theirs are added again.
+func (p Partitioned) leaveRoom(ctx context.Context, tx *Tx, partition string) error {
+	if !p.Updated {
+		return nil
+	}
+	names, err := List(ctx, tx, Value[string], `SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+		WHERE i.indrelid = to_regclass($1) AND i.indpred IS NULL AND c.reloptions IS NULL`, partition)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if _, err := tx.Exec(ctx, "ALTER INDEX "+name+" SET (fillfactor = 50)"); err != nil {
 			return err
 		}
 	}

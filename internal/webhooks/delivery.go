@@ -19,7 +19,7 @@ import (
 // Deliveries and Attempts are the tables, for partitions and retention. Attempts are
 // partitioned by their delivery's ID, and so are dropped with it.
 var (
-	Deliveries = db.Partitioned{Table: "deliveries", Key: "id", Prefix: ids.Delivery}
+	Deliveries = db.Partitioned{Table: "deliveries", Key: "id", Prefix: ids.Delivery, Updated: true}
 	Attempts   = db.Partitioned{Table: "attempts", Key: "delivery_id", Prefix: ids.Delivery}
 )
 
