@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"runtime/debug"
 	"runtime/metrics"
@@ -26,7 +27,7 @@ const (
 	maxForCalls = 64 << 20
 
 	// startupTime is when memory that only the startup needed is returned to
-	// the system.
+	// the system a second time: background work starts with the server.
 	startupTime = time.Second
 
 	tuneInterval = 250 * time.Millisecond
@@ -41,6 +42,7 @@ func TuneMemory(ctx context.Context, inFlight func() int64) {
 	}
 	debug.SetGCPercent(gcPercent)
 	debug.SetMemoryLimit(baseLimit)
+	returnStartupMemory()
 	go func() {
 		tick := time.NewTicker(tuneInterval)
 		defer tick.Stop()
@@ -51,7 +53,7 @@ func TuneMemory(ctx context.Context, inFlight func() int64) {
 			case <-ctx.Done():
 				return
 			case <-freeMemory:
-				debug.FreeOSMemory()
+				returnStartupMemory()
 			case <-tick.C:
 			}
 			live, outside := inUse()
@@ -61,6 +63,14 @@ func TuneMemory(ctx context.Context, inFlight func() int64) {
 			}
 		}
 	}()
+}
+
+// returnStartupMemory returns memory that only the startup needed to the system.
+func returnStartupMemory() {
+	debug.FreeOSMemory()
+	if err := dropProgramPages(); err != nil {
+		slog.Debug("failed to return pages of the program", "err", err)
+	}
 }
 
 // memoryLimit returns the memory at which garbage is collected, in steps, so that
