@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"turnpike/internal/providers"
@@ -46,8 +47,8 @@ const (
 	maxResends = 2 * maxRedirects
 	// maxHeaders limits the headers of a response; real ones have a few kilobytes.
 	maxHeaders = 1 << 20
-	// writeBuffer holds the headers and the body of a short request. Thousands of streams may be open.
-	writeBuffer = 2 << 10
+	// connBuffer holds the headers and the body of a short request or response. Thousands of streams may be open.
+	connBuffer = 2 << 10
 	// errorTimeout limits the wait for the body of an error whose status is known.
 	errorTimeout = 5 * time.Second
 	// maxErrorBody limits that body; real ones are below a kilobyte.
@@ -80,7 +81,8 @@ func NewClient(t Timeouts) *Client {
 				MaxIdleConnsPerHost:    maxIdlePerHost,
 				IdleConnTimeout:        idleConnTimeout,
 				MaxResponseHeaderBytes: maxHeaders,
-				WriteBufferSize:        writeBuffer,
+				WriteBufferSize:        connBuffer,
+				ReadBufferSize:         connBuffer,
 				DisableCompression:     true, // it would hold back a stream's events
 			},
 		},
@@ -187,7 +189,8 @@ func (c *Client) send(ctx context.Context, call Call) (*http.Response, error) {
 func (c *Client) sendOnce(ctx context.Context, call Call) (*http.Response, error) {
 	b := &body{ctx: ctx, idle: c.idle}
 	b.callCtx, b.cancel = context.WithCancelCause(ctx)
-	req, err := call.request(httptrace.WithClientTrace(b.callCtx, &httptrace.ClientTrace{GotConn: b.gotConn, PutIdleConn: b.putIdleConn}))
+	sent := &payload{data: call.Body}
+	req, err := call.request(httptrace.WithClientTrace(b.callCtx, &httptrace.ClientTrace{GotConn: b.gotConn, PutIdleConn: b.putIdleConn, WroteRequest: sent.wrote}), sent)
 	if err != nil {
 		b.cancel(nil)
 		// The error quotes the URL, which may contain a password.
@@ -210,6 +213,9 @@ func (c *Client) sendOnce(ctx context.Context, call Call) (*http.Response, error
 		b.conn = nil
 	}
 	b.source, resp.Body = resp.Body, b
+	if resp.StatusCode/100 == 2 { // otherwise it may be sent again
+		sent.release()
+	}
 	return resp, nil
 }
 
@@ -229,24 +235,18 @@ func (c *Client) clientFor(ctx context.Context) *http.Client {
 	return c.http
 }
 
-func (call Call) request(ctx context.Context) (*http.Request, error) {
+func (call Call) request(ctx context.Context, sent *payload) (*http.Request, error) {
 	var body io.Reader
 	if call.Body != nil {
-		body = bytes.NewReader(call.Body)
+		sent.reader.Reset(call.Body)
+		body = &sent.reader
 	}
 	req, err := http.NewRequestWithContext(ctx, call.Method, call.URL, body)
 	if err != nil {
 		return nil, err
 	}
-	if again := req.GetBody; again != nil {
-		remaining := maxResends
-		req.GetBody = func() (io.ReadCloser, error) {
-			if remaining == 0 {
-				return nil, errResent
-			}
-			remaining--
-			return again()
-		}
+	if len(call.Body) > 0 {
+		req.GetBody = sent.again
 	}
 	if call.Header != nil {
 		req.Header = call.Header.Clone()
@@ -256,6 +256,36 @@ func (call Call) request(ctx context.Context) (*http.Request, error) {
 	}
 	setDefault(req.Header, "User-Agent", "Turnpike")
 	return req, nil
+}
+
+// payload is the body of a request. net/http keeps the request until the response is read, and a
+// stream may take long.
+type payload struct {
+	data    []byte
+	reader  bytes.Reader // of the first attempt
+	resent  int
+	written atomic.Bool
+}
+
+// again returns the body for another attempt.
+func (p *payload) again() (io.ReadCloser, error) {
+	if p.resent == maxResends {
+		return nil, errResent
+	}
+	p.resent++
+	return io.NopCloser(bytes.NewReader(p.data)), nil
+}
+
+// wrote is called when nothing reads the body of an attempt any more.
+func (p *payload) wrote(httptrace.WroteRequestInfo) { p.written.Store(true) }
+
+// release frees the bytes if they were sent. A provider may respond before it has read all of them,
+// and with several attempts it isn't known which one was written.
+func (p *payload) release() {
+	if p.written.Load() && p.resent == 0 {
+		p.data = nil
+		p.reader.Reset(nil)
+	}
 }
 
 var errResent = fmt.Errorf("the provider returned the request unprocessed more than %d times", maxResends)

@@ -12,11 +12,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+	"weak"
 
 	"turnpike/internal/providers"
 	"turnpike/test/fakes/safehttptest"
@@ -283,6 +285,32 @@ func TestConnectionIsReused(t *testing.T) {
 	// another, but not one for each stream.
 	if n := connections.Load(); n > 2 {
 		t.Errorf("%d connections were made", n)
+	}
+}
+
+// Prompts are long, and streams stay open for minutes.
+func TestSentBodyIsFreedWhileItsResponseIsRead(t *testing.T) {
+	t.Parallel()
+	done := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_ = http.NewResponseController(w).Flush()
+		<-done
+	}))
+	defer server.Close()
+	defer close(done)
+	body := new([1 << 10]byte)
+	kept := weak.Make(body)
+	resp, err := NewClient(Timeouts{}).Post(t.Context(), server.URL, nil, body[:], nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body = nil
+	for deadline := time.Now().Add(10 * time.Second); kept.Value() != nil; runtime.GC() {
+		if time.Now().After(deadline) {
+			t.Fatal("the body is still in memory")
+		}
 	}
 }
 

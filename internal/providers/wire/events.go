@@ -16,7 +16,7 @@ const (
 	maxEvent = 10 << 20
 	// firstBuffer holds an event of most streams: thousands may be open.
 	firstBuffer = 512
-	// fullBuffer is as much as net/http reads from a connection at once.
+	// fullBuffer holds what arrives together of most streams.
 	fullBuffer = 4 << 10
 	// drainTimeout is for the last bytes of a body whose response is complete: they
 	// arrive together with it, or not at all.
