@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"math/big"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,13 +22,14 @@ type liteLLMConfig struct {
 	ModelList []struct {
 		ModelName string `yaml:"model_name"`
 		Params    struct {
-			Model      string  `yaml:"model"`
-			APIKey     string  `yaml:"api_key"`
-			APIBase    string  `yaml:"api_base"`
-			APIVersion string  `yaml:"api_version"`
-			Weight     float64 `yaml:"weight"`
-			Input      string  `yaml:"input_cost_per_token"`
-			Output     string  `yaml:"output_cost_per_token"`
+			Model        string  `yaml:"model"`
+			APIKey       string  `yaml:"api_key"`
+			APIBase      string  `yaml:"api_base"`
+			APIVersion   string  `yaml:"api_version"`
+			Weight       float64 `yaml:"weight"`
+			Input        string  `yaml:"input_cost_per_token"`
+			Output       string  `yaml:"output_cost_per_token"`
+			liteLLMCloud `yaml:",inline"`
 		} `yaml:"litellm_params"`
 		Info struct {
 			Input  string `yaml:"input_cost_per_token"`
@@ -73,6 +75,7 @@ type (
 		BaseURL    string          `yaml:"base_url,omitempty"`
 		APIKeyEnv  string          `yaml:"api_key_env,omitempty"`
 		APIVersion string          `yaml:"api_version,omitempty"`
+		SignIn     *turnpikeSignIn `yaml:"sign_in,omitempty"`
 		Local      bool            `yaml:"local,omitempty"`
 		Weight     int             `yaml:"weight,omitempty"`
 		Models     []turnpikeModel `yaml:"models"`
@@ -113,6 +116,15 @@ func translateLiteLLM(text []byte) (out []byte, warnings []string, err error) {
 			}
 		}
 		v, known := liteLLMVendors[prefix]
+		var signIn *turnpikeSignIn
+		if isCloud(prefix) {
+			var problem string
+			if v, signIn, problem = m.Params.translate(prefix, &name); problem != "" {
+				warn("model %s (%s): %s", m.ModelName, m.Params.Model, problem)
+				continue
+			}
+			known = true
+		}
 		switch {
 		case m.ModelName == "" || name == "":
 			return nil, nil, fmt.Errorf("model_list[%d]: model_name and litellm_params.model are required", i)
@@ -123,7 +135,7 @@ func translateLiteLLM(text []byte) (out []byte, warnings []string, err error) {
 			warn("model %s: list its models instead of a wildcard, or leave out models to offer all that Turnpike knows", m.ModelName)
 			continue
 		}
-		p := turnpikeProvider{Type: v.kind, BaseURL: cmp.Or(m.Params.APIBase, v.url), APIVersion: m.Params.APIVersion, Local: slices.Contains(localVendors, prefix), Weight: int(m.Params.Weight)}
+		p := turnpikeProvider{Type: v.kind, BaseURL: cmp.Or(m.Params.APIBase, v.url), APIVersion: m.Params.APIVersion, SignIn: signIn, Local: slices.Contains(localVendors, prefix), Weight: int(m.Params.Weight)}
 		if variable, isVariable := strings.CutPrefix(m.Params.APIKey, "os.environ/"); isVariable {
 			p.APIKeyEnv = variable
 		} else if m.Params.APIKey != "" {
@@ -177,7 +189,7 @@ func (s *turnpikeSections) add(prefix string, p turnpikeProvider, m turnpikeMode
 		if strings.TrimRight(have.Name, "-0123456789") == strings.TrimRight(providerName(prefix), "-0123456789") {
 			names++
 		}
-		same := have.Type == p.Type && have.BaseURL == p.BaseURL && have.APIKeyEnv == p.APIKeyEnv && have.APIVersion == p.APIVersion && have.Weight == p.Weight
+		same := have.Type == p.Type && have.BaseURL == p.BaseURL && have.APIKeyEnv == p.APIKeyEnv && have.APIVersion == p.APIVersion && have.Weight == p.Weight && reflect.DeepEqual(have.SignIn, p.SignIn)
 		if same && !slices.ContainsFunc(have.Models, func(other turnpikeModel) bool { return other.ID == m.ID }) {
 			have.Models = append(have.Models, m)
 			return
