@@ -355,8 +355,5 @@ func (c stateChange) print(out io.Writer) {
 	}
 }
 
-// keyFields returns the fields of a key that can be set.
-func (a *applier) keyFields() []string { return a.local.Fields(api.KeyResource) }
-
 // fieldList joins names for an error.
 func fieldList(names []string) string { return strings.Join(names, ", ") }

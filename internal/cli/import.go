@@ -105,7 +105,7 @@ func (e *env) importTeams(ctx context.Context, s *app.Store, path string, o appl
 		return err
 	}
 	defer a.close()
-	state, warnings, err := tables.translate(o.file, translation{usd: string(e.loaded.CreditUSD), fields: a.keyFields()})
+	state, warnings, err := tables.translate(o.file, creditPrice(e.loaded.CreditUSD))
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}

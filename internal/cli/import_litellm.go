@@ -242,6 +242,8 @@ type liteLLMTables struct {
 		Models   []string
 		Budget   json.Number `json:"max_budget"`
 		Duration string      `json:"budget_duration"`
+		RPM      *int64      `json:"rpm_limit"`
+		TPM      *int64      `json:"tpm_limit"`
 	} `json:"LiteLLM_TeamTable"`
 	Budgets []struct {
 		ID       string      `json:"budget_id"`
@@ -306,18 +308,15 @@ type oldKey struct {
 	Alias string `json:"alias"`
 }
 
-// translation is what a translation of keys depends on.
-type translation struct {
-	usd    string   // the price of a credit
-	fields []string // that keys have
-}
+// creditPrice is the price of a credit in US dollars.
+type creditPrice string
 
 // modelScopes are the scopes of imported keys: LiteLLM's keys call models.
 var modelScopes = []string{"models:read", "chat.completions:create", "responses:create", "messages:create", "embeddings:create", "images:create", "audio.transcriptions:create",
 	"voice:create", "moderations:create", "rerank:create"}
 
 // translate returns a file for turnpike apply.
-func (t *liteLLMTables) translate(workspace string, how translation) (state []byte, warnings []string, err error) {
+func (t *liteLLMTables) translate(workspace string, usd creditPrice) (state []byte, warnings []string, err error) {
 	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
 	projects, projectOf := []map[string]any{}, map[string]string{}
 	for _, team := range t.Teams {
@@ -327,14 +326,21 @@ func (t *liteLLMTables) translate(workspace string, how translation) (state []by
 		}
 		projectOf[team.ID] = id
 		p := map[string]any{"id": id, "name": cmp.Or(team.Alias, team.ID)}
-		if budget, err := how.credits(team.Budget); err != nil {
+		budget, err := usd.credits(team.Budget)
+		if err != nil {
 			return nil, nil, fmt.Errorf("LiteLLM_TeamTable: max_budget of %s: %w", team.ID, err)
-		} else if budget != "" {
-			p["monthly_budget"] = json.RawMessage(budget)
-			warnDuration(warn, "team "+id, team.Duration)
 		}
-		if len(team.Models) > 0 {
-			warn("models of team %s; limit its keys instead", id)
+		limit := setBudget(p, budget, team.Duration, func() { warnDuration(warn, "team "+id, team.Duration) })
+		for field, n := range map[string]*int64{"requests_per_minute": team.RPM, "tokens_per_minute": team.TPM} {
+			if n != nil && *n > 0 {
+				limit[field] = *n
+			}
+		}
+		if len(limit) > 0 {
+			p["limits"] = []any{limit}
+		}
+		if models := namedModels(team.Models); len(models) > 0 {
+			p["allowed_models"] = models
 		}
 		if team.Blocked {
 			warn("team %s is blocked in LiteLLM; archive the project", id)
@@ -347,7 +353,7 @@ func (t *liteLLMTables) translate(workspace string, how translation) (state []by
 			warn("key %s, which is blocked or has expired", k.name())
 			continue
 		}
-		one, err := t.translateKey(k, projectOf, how, warn)
+		one, err := t.translateKey(k, projectOf, usd, warn)
 		if err != nil {
 			return nil, nil, fmt.Errorf("LiteLLM_VerificationToken: key %s: %w", k.name(), err)
 		}
@@ -375,7 +381,7 @@ func parseLiteLLMTime(text string) (at time.Time, err error) {
 	return at, fmt.Errorf("%q is not a time", text)
 }
 
-func (t *liteLLMTables) translateKey(k liteLLMKey, projectOf map[string]string, how translation, warn func(string, ...any)) (map[string]any, error) {
+func (t *liteLLMTables) translateKey(k liteLLMKey, projectOf map[string]string, usd creditPrice, warn func(string, ...any)) (map[string]any, error) {
 	for _, b := range t.Budgets {
 		if k.BudgetID != "" && b.ID == k.BudgetID {
 			k.Budget, k.Duration = cmp.Or(k.Budget, b.Budget), cmp.Or(k.Duration, b.Duration)
@@ -386,23 +392,11 @@ func (t *liteLLMTables) translateKey(k liteLLMKey, projectOf map[string]string, 
 	if project := projectOf[k.TeamID]; project != "" {
 		one["project"] = project
 	}
-	budget, err := how.credits(k.Budget)
+	budget, err := usd.credits(k.Budget)
 	if err != nil {
 		return nil, err
 	}
-	limit := map[string]any{}
-	window := liteLLMWindows[k.Duration]
-	switch {
-	case budget == "":
-	case window == "month" || !slices.Contains(how.fields, "limits"):
-		one["monthly_budget"] = json.RawMessage(budget)
-		warnDuration(warn, "key "+k.name(), k.Duration)
-	case window == "" && k.Duration != "":
-		one["monthly_budget"] = json.RawMessage(budget)
-		warnDuration(warn, "key "+k.name(), k.Duration)
-	default:
-		limit["budget"], limit["window"] = json.RawMessage(budget), cmp.Or(window, "lifetime")
-	}
+	limit := setBudget(one, budget, k.Duration, func() { warnDuration(warn, "key "+k.name(), k.Duration) })
 	if k.RPM != nil && *k.RPM > 0 {
 		one["rate_limit"] = *k.RPM
 	}
@@ -412,16 +406,11 @@ func (t *liteLLMTables) translateKey(k liteLLMKey, projectOf map[string]string, 
 	if k.Parallel != nil {
 		limit["concurrent_requests"] = *k.Parallel
 	}
-	if len(limit) > 0 && slices.Contains(how.fields, "limits") {
+	if len(limit) > 0 {
 		one["limits"] = []any{limit}
-	} else if len(limit) > 0 {
-		warn("tpm_limit or max_parallel_requests of key %s", k.name())
 	}
-	models := slices.DeleteFunc(slices.Clone(k.Models), func(m string) bool { return m == "all-team-models" || m == "all-proxy-models" || m == "*" })
-	if len(models) > 0 && slices.Contains(how.fields, "allowed_models") {
+	if models := namedModels(k.Models); len(models) > 0 {
 		one["allowed_models"] = models
-	} else if len(models) > 0 {
-		warn("models of key %s", k.name())
 	}
 	at, err := parseLiteLLMTime(k.Expires)
 	if err != nil {
@@ -433,8 +422,29 @@ func (t *liteLLMTables) translateKey(k liteLLMKey, projectOf map[string]string, 
 	return one, nil
 }
 
-// liteLLMWindows are the windows of LiteLLM's budget durations.
-var liteLLMWindows = map[string]string{"30d": "month", "31d": "month", "1mo": "month", "1d": "day", "24h": "day", "7d": "week", "1w": "week"}
+// setBudget sets the budget of a key or a project, per month or as the limit that it returns. warn is called if the
+// duration has no equivalent.
+func setBudget(of map[string]any, budget, duration string, warn func()) (limit map[string]any) {
+	limit = map[string]any{}
+	window, known := liteLLMWindows[duration]
+	switch {
+	case budget == "":
+	case known && window != "month":
+		limit["budget"], limit["window"] = json.RawMessage(budget), window
+	default:
+		of["monthly_budget"] = json.RawMessage(budget)
+		warn()
+	}
+	return limit
+}
+
+// namedModels leaves out the names that stand for all models.
+func namedModels(list []string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(m string) bool { return m == "all-team-models" || m == "all-proxy-models" || m == "*" })
+}
+
+// liteLLMWindows are the windows of LiteLLM's budget durations. Budgets without one never start again.
+var liteLLMWindows = map[string]string{"30d": "month", "31d": "month", "1mo": "month", "1d": "day", "24h": "day", "7d": "week", "1w": "week", "": "lifetime"}
 
 func warnDuration(warn func(string, ...any), what, duration string) {
 	if liteLLMWindows[duration] != "month" {
@@ -451,17 +461,17 @@ func projectID(text string) string {
 }
 
 // credits converts US dollars. It returns "" if there is no budget.
-func (how translation) credits(dollars json.Number) (string, error) {
+func (usd creditPrice) credits(dollars json.Number) (string, error) {
 	if dollars == "" {
 		return "", nil
 	}
 	amount, ok := new(big.Rat).SetString(string(dollars))
-	price, valid := new(big.Rat).SetString(how.usd)
+	price, valid := new(big.Rat).SetString(string(usd))
 	if !ok || amount.Sign() < 0 {
 		return "", fmt.Errorf("max_budget %s is not an amount", dollars)
 	}
 	if !valid || price.Sign() <= 0 {
-		return "", fmt.Errorf("credit_usd %s is not a price", how.usd)
+		return "", fmt.Errorf("credit_usd %s is not a price", usd)
 	}
 	text := amount.Quo(amount, price).FloatString(6)
 	return strings.TrimSuffix(strings.TrimRight(text, "0"), "."), nil
