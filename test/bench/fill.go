@@ -42,10 +42,11 @@ var (
 		"connect_us bigint", "tls_us bigint", "first_byte_us bigint", "url text", "request_headers text", "status bigint", "response_headers text", "response_body text")
 )
 
-// write writes in one transaction.
+// write writes in one transaction, without the time limits of a server's.
 func write(ctx context.Context, d *db.DB, fn func(tx *db.Tx)) {
 	check(d.Write(ctx, func(tx *db.Tx) (err error) {
 		defer recoverFailure(&err)
+		check(tx.DisableTimeouts(ctx))
 		fn(tx)
 		return nil
 	}))
@@ -173,21 +174,23 @@ func addLogEntries(ctx context.Context, d *db.DB, e logEntriesOf) {
 	write(ctx, d, func(tx *db.Tx) {
 		must(tx.Exec(ctx, `INSERT INTO requests (id, workspace_id, environment, key_id, key_hint, ip, method, path, project, user_agent, node_id, created_at, settled,
 				status, error_code, model, provider, input_tokens, output_tokens, reserved, credits, simulated_credits, usage_source, latency_us, upstream_us)
-			WITH RECURSIVE n (i) AS (SELECT CAST($1 AS BIGINT) UNION ALL SELECT i + 1 FROM n WHERE i + 1 < $2), k (at, id) AS (VALUES `+numbered(e.keys)+`)
-			SELECT $3 || CAST(1000000000000000 + n.i AS TEXT), $4, 'live', k.id, 'tp_live_…abcd', '192.0.2.' || CAST(n.i % 250 AS TEXT),
-				'POST', '/v1/chat/completions', 'project-' || CAST(n.i % 20 AS TEXT), 'bench', 'node_0', $5 + n.i, TRUE,
+			`+withKeys(e.keys, e.from, e.to)+`
+			SELECT $1 || CAST(1000000000000000 + n.i AS TEXT), $2, 'live', n.key_id, 'tp_live_…abcd', '192.0.2.' || CAST(n.i % 250 AS TEXT),
+				'POST', '/v1/chat/completions', 'project-' || CAST(n.i % 20 AS TEXT), 'bench', 'node_0', $3 + n.i, TRUE,
 				CASE WHEN n.i % 50 = 0 THEN 502 WHEN n.i % 20 = 0 THEN 429 ELSE 200 END, CASE WHEN n.i % 50 = 0 THEN 'upstream_error' WHEN n.i % 20 = 0 THEN 'rate_limit_exceeded' END,
 				'model-' || CAST(n.i % 10 AS TEXT), 'openai', 180, 154, 100, 90, 0, 'provider', 5000, 4900
-			FROM n JOIN k ON k.at = n.i % $6`,
-			int64(e.from), int64(e.to), prefix, e.workspace, e.begin.UnixMicro(), int64(len(e.keys))))
+			FROM n`, prefix, e.workspace, e.begin.UnixMicro()))
 	})
 }
 
-// numbered are IDs with their numbers, as rows of a statement.
-func numbered(list []string) string {
-	rows := make([]string, len(list))
-	for i, id := range list {
-		rows[i] = fmt.Sprintf("(%d, '%s')", i, id)
+// withKeys begins a statement with the rows n: numbers from one up to another, each
+// with the key that follows in turn. Every key counts up in its own steps: joining
+// numbers with keys would compare all of them.
+func withKeys(keys []string, from, to int) string {
+	rows := make([]string, len(keys))
+	for i, id := range keys {
+		rows[i] = fmt.Sprintf("(CAST(%d AS BIGINT), '%s')", from+i, id)
 	}
-	return strings.Join(rows, ", ")
+	return fmt.Sprintf(`WITH RECURSIVE first (i, key_id) AS (VALUES %s),
+		n (i, key_id) AS (SELECT i, key_id FROM first WHERE i < %[3]d UNION ALL SELECT i + %[2]d, key_id FROM n WHERE i + %[2]d < %[3]d)`, strings.Join(rows, ", "), len(keys), to)
 }
