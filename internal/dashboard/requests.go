@@ -185,19 +185,18 @@ func requestsPage(req *request) (*view, error) {
 func (req *request) drawRequests(box *searchBox, f audit.Filter) error {
 	t := box.span(req.now())
 	f.Since, f.Until = within(t, f.Until)
-	counts, err := audit.Count(req.Context(), req.history(), req.principal.Visibility(), f, t)
+	noun := "requests"
+	counted := t
+	counted.Rollup = func() (*db.TimelineCounts, error) {
+		rolled, err := req.rolledUp(f, t)
+		if rolled != nil {
+			noun = "model requests"
+		}
+		return rolled, err
+	}
+	counts, err := audit.Count(req.Context(), req.history(), req.principal.Visibility(), f, counted)
 	if err != nil {
 		return err
-	}
-	noun := "requests"
-	if counts.Since.After(t.Start) {
-		rolled, err := req.rolledUp(f, t)
-		if err != nil {
-			return err
-		}
-		if rolled != nil {
-			counts, noun = rolled, "model requests"
-		}
 	}
 	box.draw(t, counts, noun)
 	return nil

@@ -14,6 +14,9 @@ import (
 // short or empty and still have a cursor.
 const scanLimit = 10_000
 
+// scanSteps are the parts of a scan. The first one is enough for filters that match often.
+var scanSteps = []int{500, scanLimit - 500}
+
 // Search lists a large table by ID. Conditions in Where have an index; those in Filter
 // scan a limited number of rows.
 type Search struct {
@@ -40,49 +43,63 @@ type Found[T any] struct {
 
 // Find reads a page.
 func Find[T any](ctx context.Context, q Querier, s Search, page Page, of Record[T]) (*Found[T], error) {
-	where := s.Where.clone()
-	if page.After != "" {
-		where.Add("id "+page.Past(), page.After)
-	}
-	order := " ORDER BY id " + page.Order()
-	read := func(query string, args []any) (*Found[T], error) {
-		rows, err := q.Query(ctx, fmt.Sprintf("%s LIMIT $%d", query, len(args)+1), append(args, int64(page.Limit+1))...)
+	f := &Found[T]{}
+	for _, n := range scanSteps {
+		edge := ""
+		if !s.Filter.empty() {
+			var err error
+			if edge, err = s.edge(ctx, q, page, n); err != nil {
+				return nil, err
+			}
+		}
+		query, args := s.selectUpTo(page, edge)
+		rows, err := q.Query(ctx, fmt.Sprintf("%s LIMIT $%d", query, len(args)+1), append(args, int64(page.Limit+1-len(f.Rows)))...)
 		list, err := All(rows, err, of.Scan)
 		if err != nil {
 			return nil, err
 		}
-		f := &Found[T]{}
-		f.Rows, f.More = Cut(page, list)
+		f.Rows, f.More = Cut(page, append(f.Rows, list...))
 		if n := len(f.Rows); n > 0 {
 			f.Cursor = of.ID(f.Rows[n-1])
 		}
-		return f, nil
+		if f.More || edge == "" {
+			return f, nil
+		}
+		page.After = edge
 	}
-	if s.Filter.empty() {
-		return read("SELECT "+s.Columns+" FROM "+s.Table+" WHERE "+where.sql(0)+order, where.args)
-	}
-
-	looked := fmt.Sprintf(" FROM %s WHERE %s%s LIMIT %d", s.Table, where.sql(0), order, scanLimit)
-	f, err := read("SELECT "+s.Columns+" FROM (SELECT *"+looked+") AS looked WHERE "+s.Filter.sql(len(where.args))+order,
-		slices.Concat(where.args, s.Filter.args))
-	if err != nil || f.More {
-		return f, err
-	}
-	// If the limit ended the scan, the next page starts after the scanned rows.
-	edge := "min(id)"
-	if page.Asc {
-		edge = "max(id)"
-	}
-	var n int64
-	var last *string
-	err = q.QueryRow(ctx, "SELECT count(*), "+edge+" FROM (SELECT id"+looked+") AS looked", where.args...).Scan(&n, &last)
-	if err != nil {
-		return nil, err
-	}
-	if n == scanLimit {
-		f.More, f.Cursor, f.Looked = true, Text(last), scanLimit
-	}
+	f.More, f.Cursor, f.Looked = true, page.After, scanLimit
 	return f, nil
+}
+
+// selectUpTo returns the query for the rows of a page, as far as an ID if it isn't empty.
+func (s Search) selectUpTo(page Page, edge string) (string, []any) {
+	where := s.past(page)
+	if edge != "" {
+		where.Add("id "+page.upTo(), edge)
+	}
+	query, args := "SELECT "+s.Columns+" FROM "+s.Table+" WHERE "+where.sql(0), where.args
+	if !s.Filter.empty() {
+		query, args = query+" AND "+s.Filter.sql(len(args)), slices.Concat(args, s.Filter.args)
+	}
+	return query + " ORDER BY id " + page.Order(), args
+}
+
+// past returns the conditions with an index, for the rows after those of the last page.
+func (s Search) past(page Page) Conditions {
+	where := s.Where.clone()
+	if page.After != "" {
+		where.Add("id "+page.Past(), page.After)
+	}
+	return where
+}
+
+// edge returns the ID of the last row that a scan of n rows reaches, or an empty string if
+// there are fewer. It reads only the index. With it the database filters while it scans,
+// which took half as long as filtering a subquery with a LIMIT.
+func (s Search) edge(ctx context.Context, q Querier, page Page, n int) (string, error) {
+	where := s.past(page)
+	id, err := Value[string](q.QueryRow(ctx, fmt.Sprintf("SELECT id FROM %s WHERE %s ORDER BY id %s LIMIT 1 OFFSET %d", s.Table, where.sql(0), page.Order(), n-1), where.args...))
+	return id, IgnoreNotFound(err)
 }
 
 // timelineLimit is how many rows a timeline scans, which takes a few milliseconds.
@@ -94,6 +111,9 @@ type Timeline struct {
 	Step   time.Duration
 	Steps  int
 	Failed string // the SQL condition of rows that are also counted as failed; without a value
+	// Rollup counts the rows in another way, if there are too many to scan. It returns nil
+	// if it can't. It may be nil.
+	Rollup func() (*TimelineCounts, error)
 }
 
 // End returns the end of the last step.
@@ -111,20 +131,31 @@ type TimelineCounts struct {
 // CountRows counts the newest rows of a search by time. The table must have the column
 // created_at, and the caller limits the search to the time range.
 func CountRows(ctx context.Context, q Querier, s Search, t Timeline) (*TimelineCounts, error) {
+	edge, err := s.edge(ctx, q, Page{}, timelineLimit)
+	if err != nil {
+		return nil, err
+	}
 	out := &TimelineCounts{Steps: make([]StepCount, t.Steps)}
+	where := s.Where.clone()
+	if edge != "" {
+		if t.Rollup != nil {
+			if counts, err := t.Rollup(); err != nil || counts != nil {
+				return counts, err
+			}
+		}
+		out.Since = ids.Time(edge)
+		where.Add("id >=", edge)
+	}
 	failed := t.Failed
 	if failed == "" {
 		failed = "1 = 0"
 	}
-	args := slices.Concat(s.Where.args, s.Filter.args)
-	filter := s.Filter.sql(len(s.Where.args))
-	if filter != "" {
-		filter = " WHERE " + filter
+	conditions, args := where.sql(0), slices.Concat(where.args, s.Filter.args)
+	if !s.Filter.empty() {
+		conditions += " AND " + s.Filter.sql(len(where.args))
 	}
-	looked := fmt.Sprintf(" FROM %s WHERE %s ORDER BY id DESC LIMIT %d", s.Table, s.Where.sql(0), timelineLimit)
-	rows, err := q.Query(ctx, fmt.Sprintf(`SELECT step, count(*), sum(failed) FROM
-		(SELECT (created_at - $%d) / $%d AS step, CASE WHEN %s THEN 1 ELSE 0 END AS failed FROM (SELECT *%s) AS looked%s) AS steps GROUP BY step`,
-		len(args)+1, len(args)+2, failed, looked, filter), append(args, t.Start.UnixMicro(), t.Step.Microseconds())...)
+	rows, err := q.Query(ctx, fmt.Sprintf(`SELECT (created_at - $%d) / $%d AS step, count(*), sum(CASE WHEN %s THEN 1 ELSE 0 END) FROM %s WHERE %s GROUP BY 1`,
+		len(args)+1, len(args)+2, failed, s.Table, conditions), append(args, t.Start.UnixMicro(), t.Step.Microseconds())...)
 	err = Each(rows, err, func(r Row) error {
 		var step, n, failed int64
 		err := r.Scan(&step, &n, &failed)
@@ -133,18 +164,7 @@ func CountRows(ctx context.Context, q Querier, s Search, t Timeline) (*TimelineC
 		}
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	var n int64
-	var oldest *string
-	if err := q.QueryRow(ctx, "SELECT count(*), min(id) FROM (SELECT id"+looked+") AS looked", s.Where.args...).Scan(&n, &oldest); err != nil {
-		return nil, err
-	}
-	if n == timelineLimit {
-		out.Since = ids.Time(Text(oldest))
-	}
-	return out, nil
+	return out, err
 }
 
 // FindOne reads the row with the ID and the conditions of Where.
@@ -297,6 +317,14 @@ func (p Page) Past() string {
 		return ">"
 	}
 	return "<"
+}
+
+// upTo returns the comparison that finds the rows up to an ID.
+func (p Page) upTo() string {
+	if p.Asc {
+		return "<="
+	}
+	return ">="
 }
 
 // Order returns ASC or DESC.
