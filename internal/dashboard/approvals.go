@@ -16,7 +16,11 @@ import (
 const maxPendingShown = 50
 
 // pendingToolCalls returns the newest calls of MCP clients that need a decision.
-func (req *request) pendingToolCalls(limit int) ([]*toolservers.Approval, error) {
+func (req *request) pendingToolCalls() ([]*toolservers.Approval, error) {
+	return req.toolCalls.get(func() ([]*toolservers.Approval, error) { return req.newestToolCalls(waitingShown) })
+}
+
+func (req *request) newestToolCalls(limit int) ([]*toolservers.Approval, error) {
 	found, err := req.s.ToolServers.Approvals(req.Context(), req.s.DB, req.principal.Visibility(), toolservers.Pending, db.Page{Limit: limit})
 	if err != nil {
 		return nil, err
@@ -51,7 +55,7 @@ type approvalsData struct {
 }
 
 func approvalsPage(req *request) (*view, error) {
-	pending, err := req.pendingToolCalls(maxPendingShown)
+	pending, err := req.newestToolCalls(maxPendingShown)
 	if err != nil {
 		return nil, err
 	}

@@ -297,11 +297,11 @@ func (l *attentionList) addKeys() error {
 
 // addRuns adds the runs that wait for a decision, with the tool and the first words of the input.
 func (l *attentionList) addRuns() error {
-	runs, err := l.req.awaitingApproval(homeRows)
+	runs, err := l.req.awaitingApproval()
 	if err != nil {
 		return err
 	}
-	for _, r := range runs.Rows {
+	for _, r := range runs.Rows[:min(len(runs.Rows), homeRows)] {
 		a := attention{Severity: waiting, Icon: "hand", Title: "Approve a tool call", Link: l.req.to("runs/" + r.ID), Verb: "expires", At: r.DueAt}
 		calls, err := l.req.s.Agents.Calls(l.req.Context(), l.req.s.DB, r.ID, r.StepsUsed, r.StepsUsed)
 		if err != nil {
@@ -322,7 +322,7 @@ func (l *attentionList) addRuns() error {
 		}
 		l.add(access.AgentRunsRead, a)
 	}
-	if runs.More {
+	if len(runs.Rows) > homeRows {
 		l.add(access.AgentRunsRead, attention{Severity: waiting, Icon: "hand", Title: "More runs need approval", Link: l.req.to("runs?q=status:" + string(agents.AwaitingApproval))})
 	}
 	return nil
@@ -332,8 +332,8 @@ func (l *attentionList) addToolCalls() error {
 	if !l.req.principal.Grant.Allows(access.ToolServersRead) {
 		return nil
 	}
-	calls, err := l.req.pendingToolCalls(homeRows)
-	for _, c := range calls {
+	calls, err := l.req.pendingToolCalls()
+	for _, c := range calls[:min(len(calls), homeRows)] {
 		l.add(access.ToolServersRead, attention{Severity: waiting, Icon: "hand", Title: "Approve " + c.Tool, Text: firstWords(c.Arguments), Link: l.req.to("approvals"), Verb: "expires", At: &c.ExpiresAt})
 	}
 	return err

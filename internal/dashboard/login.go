@@ -105,9 +105,9 @@ func start(req *request) (*view, error) {
 
 // lastWorkspacePath returns the workspace of the cookie if the person is still a member.
 // New people start in test mode.
-func lastWorkspacePath(cookie string, memberships []people.Membership) string {
+func lastWorkspacePath(cookie string, memberships []*people.Membership) string {
 	workspace, env, _ := strings.Cut(cookie, "/")
-	i := max(0, slices.IndexFunc(memberships, func(m people.Membership) bool { return m.WorkspaceID == workspace }))
+	i := max(0, slices.IndexFunc(memberships, func(m *people.Membership) bool { return m.WorkspaceID == workspace }))
 	if memberships[i].WorkspaceID != workspace || env != string(accounts.Live) {
 		env = string(accounts.Test)
 	}

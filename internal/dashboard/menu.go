@@ -85,13 +85,13 @@ func (req *request) waiting(section string) (string, error) {
 	n := 0
 	switch section {
 	case "runs":
-		runs, err := req.awaitingApproval(maxMenuCount + 1)
+		runs, err := req.awaitingApproval()
 		if err != nil {
 			return "", err
 		}
 		n = len(runs.Rows)
 	case "approvals":
-		calls, err := req.pendingToolCalls(maxMenuCount + 1)
+		calls, err := req.pendingToolCalls()
 		if err != nil {
 			return "", err
 		}

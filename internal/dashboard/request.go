@@ -11,7 +11,9 @@ import (
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
+	"turnpike/internal/agents"
 	"turnpike/internal/agents/tools"
+	"turnpike/internal/agents/toolservers"
 	"turnpike/internal/audit"
 	"turnpike/internal/clientip"
 	"turnpike/internal/db"
@@ -35,6 +37,25 @@ type request struct {
 	restored   url.Values // form fields from before the person had to confirm
 	discarded  url.Values // what was sent to a form that someone else changed meanwhile
 	background bool       // a refresh of a live page, not sent by the person
+
+	// Several parts of a page show these.
+	operator  readOnce[bool]
+	runs      readOnce[*db.Found[*agents.Run]] // that need a decision
+	toolCalls readOnce[[]*toolservers.Approval]
+}
+
+// readOnce is a value that a page reads at most once.
+type readOnce[T any] struct {
+	value T
+	done  bool
+}
+
+func (o *readOnce[T]) get(read func() (T, error)) (value T, err error) {
+	if !o.done {
+		o.value, err = read()
+		o.done = err == nil
+	}
+	return o.value, err
 }
 
 func (req *request) now() time.Time { return req.s.Now() }

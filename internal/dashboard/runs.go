@@ -22,11 +22,13 @@ import (
 )
 
 // awaitingApproval returns the newest runs that need a decision.
-func (req *request) awaitingApproval(limit int) (*db.Found[*agents.Run], error) {
-	return req.s.Agents.List(req.Context(), req.s.DB, req.principal, agents.Filter{Status: agents.AwaitingApproval}, db.Page{Limit: limit})
+func (req *request) awaitingApproval() (*db.Found[*agents.Run], error) {
+	return req.runs.get(func() (*db.Found[*agents.Run], error) {
+		return req.s.Agents.List(req.Context(), req.s.DB, req.principal, agents.Filter{Status: agents.AwaitingApproval}, db.Page{Limit: waitingShown})
+	})
 }
 
-// waitingShown is how many waiting runs the list counts.
+// waitingShown is how many waiting runs and tool calls pages count.
 const waitingShown = 20
 
 // runRow is a run in a list.
@@ -73,7 +75,7 @@ func runsPage(req *request) (*view, error) {
 		}
 		box.draw(t, counts, "runs")
 	}
-	waiting, err := req.awaitingApproval(waitingShown)
+	waiting, err := req.awaitingApproval()
 	if err != nil {
 		return nil, err
 	}

@@ -224,7 +224,7 @@ func (req *request) enterWorkspace() error {
 		return errNoSuchPage
 	}
 	id := req.R.PathValue("workspace")
-	role, err := people.RoleIn(req.Context(), req.s.DB, req.session.UserID, id)
+	member, err := people.MembershipIn(req.Context(), req.s.DB, req.session.UserID, id)
 	if err != nil {
 		return err
 	}
@@ -235,13 +235,12 @@ func (req *request) enterWorkspace() error {
 	if w.RequireSecondFactor && req.session.SecondFactorAt == nil {
 		return people.ErrSecondFactorRequired
 	}
-	req.workspace, req.env, req.role = w, env, role
-	req.principal = access.PersonPrincipal(req.session.UserID, role, accounts.Tenant{WorkspaceID: id, Environment: env})
-	reads, err := people.ReadsContent(req.Context(), req.s.DB, people.Member{WorkspaceID: id, UserID: req.session.UserID})
-	if reads {
+	req.workspace, req.env, req.role = w, env, member.Role
+	req.principal = access.PersonPrincipal(req.session.UserID, member.Role, accounts.Tenant{WorkspaceID: id, Environment: env})
+	if member.Content {
 		req.principal = req.principal.WithContent()
 	}
-	return err
+	return nil
 }
 
 // errSignIn makes deny redirect to the sign-in page.

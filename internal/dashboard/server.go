@@ -37,7 +37,7 @@ func (req *request) isOperator() (bool, error) {
 	if req.session == nil {
 		return false, nil
 	}
-	return operators.Is(req.Context(), req.s.DB, req.session.UserID)
+	return req.operator.get(func() (bool, error) { return operators.Is(req.Context(), req.s.DB, req.session.UserID) })
 }
 
 const serverActionsShown = 20

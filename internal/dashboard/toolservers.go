@@ -28,7 +28,7 @@ func toolServersPage(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	waiting, err := req.pendingToolCalls(waitingShown)
+	waiting, err := req.pendingToolCalls()
 	if err != nil {
 		return nil, err
 	}

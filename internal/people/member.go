@@ -31,20 +31,22 @@ func (s *Session) Caller(from Browser) Caller {
 type Membership struct {
 	WorkspaceID string
 	Role        accounts.Role
+	Content     bool // an owner lets the member read the content of requests
 }
+
+const membershipColumns = "workspace_id, role, content_access"
+
+var scanMembership = db.Scanner(func(m *Membership) []any { return []any{&m.WorkspaceID, &m.Role, &m.Content} })
 
 // Memberships returns a person's memberships by workspace ID.
-func Memberships(ctx context.Context, q db.Querier, userID string) ([]Membership, error) {
-	rows, err := q.Query(ctx, "SELECT workspace_id, role FROM members WHERE user_id = $1 ORDER BY workspace_id", userID)
-	return db.All(rows, err, func(r db.Row) (m Membership, err error) {
-		err = db.Scan(r, &m.WorkspaceID, &m.Role)
-		return m, err
-	})
+func Memberships(ctx context.Context, q db.Querier, userID string) ([]*Membership, error) {
+	return db.List(ctx, q, scanMembership, "SELECT "+membershipColumns+" FROM members WHERE user_id = $1 ORDER BY workspace_id", userID)
 }
 
-// ReadsContent reports whether an owner lets a member read the content of requests.
-func ReadsContent(ctx context.Context, q db.Querier, m Member) (bool, error) {
-	return db.Value[bool](q.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM members WHERE workspace_id = $1 AND user_id = $2 AND content_access)", m.WorkspaceID, m.UserID))
+// MembershipIn returns a person's membership in a workspace. The error doesn't reveal whether the workspace exists.
+func MembershipIn(ctx context.Context, q db.Querier, userID, workspaceID string) (*Membership, error) {
+	m, err := scanMembership(q.QueryRow(ctx, "SELECT "+membershipColumns+" FROM members WHERE workspace_id = $1 AND user_id = $2", workspaceID, userID))
+	return m, orNoSuch(err, "workspace", workspaceID)
 }
 
 // AllowContent lets a member read the content of requests, or no longer. Only owners decide about that.
@@ -69,9 +71,11 @@ func (p *People) AllowContent(ctx context.Context, tx *db.Tx, by Caller, m Membe
 
 // RoleIn returns a person's role in a workspace. The error doesn't reveal whether the workspace exists.
 func RoleIn(ctx context.Context, q db.Querier, userID, workspaceID string) (accounts.Role, error) {
-	var role string
-	err := q.QueryRow(ctx, "SELECT role FROM members WHERE workspace_id = $1 AND user_id = $2", workspaceID, userID).Scan(&role)
-	return accounts.Role(role), orNoSuch(err, "workspace", workspaceID)
+	m, err := MembershipIn(ctx, q, userID, workspaceID)
+	if err != nil {
+		return "", err
+	}
+	return m.Role, nil
 }
 
 func roleOf(ctx context.Context, tx *db.Tx, by Caller, workspaceID string) (accounts.Role, error) {
