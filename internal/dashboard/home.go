@@ -23,6 +23,10 @@ const (
 	maxHourlyUsage = 10_000
 	// topRows is how many models, keys and error codes home shows.
 	topRows = 5
+	// topDays is the period of the top models and keys.
+	topDays = 7
+	// maxTopUsage limits the rows of usage that the top models and keys are found in.
+	maxTopUsage = 5000
 )
 
 type homeData struct {
@@ -32,6 +36,7 @@ type homeData struct {
 	Runway    string         // how long credits last at the recent rate, or empty if unknown
 	Stats     []homeStat
 	Since     string // what the numbers cover: "last 24 hours"
+	TopSince  string // what the top models and keys cover: "last 7 days"
 	Models    []topRow
 	Keys      []topRow
 	Codes     *codeCounts
@@ -267,11 +272,8 @@ func (req *request) readStats(d *homeData) error {
 		d.Stats[2].More = rate(sum.Errors, sum.Requests)
 	}
 	d.Stats = append(d.Stats, req.latencyStat(h))
-	var err error
-	if d.Models, err = req.topModels(h); err != nil {
-		return err
-	}
-	if d.Keys, err = req.topKeys(h); err != nil {
+	err := req.readTops(d)
+	if err != nil {
 		return err
 	}
 	d.Codes, err = frequentErrors(req.Context(), req.history(), req.workspace.In(req.env), req.now().Add(-day))
@@ -321,41 +323,48 @@ func (req *request) latencyStat(h *hourlyUsage) homeStat {
 	return s
 }
 
-// top returns the models or keys with the most requests in the hours that are shown.
-func (req *request) top(h *hourlyUsage, dimension string) ([]topRow, error) {
+// readTops reads the models and keys with the most requests of the last days. The days are in a
+// rollup of their own, which has far fewer rows than the hours of one day.
+func (req *request) readTops(d *homeData) error {
 	now := req.now().UTC()
-	u := spend.UsageQuery{Tenant: req.workspace.In(req.env), Start: now.Truncate(time.Hour).Add(time.Duration(1-h.shown()) * time.Hour), End: now, Bucket: spend.ByHour, GroupBy: []string{dimension}}
-	list, err := spend.TopUsage(req.Context(), req.ledger(), u, topRows)
+	u := spend.UsageQuery{Tenant: req.workspace.In(req.env), Start: now.Truncate(day).AddDate(0, 0, 1-topDays), End: now, Bucket: spend.ByDay}
+	since, err := u.Bound(req.Context(), req.usage(), maxTopUsage)
+	if err != nil {
+		return err
+	}
+	d.TopSince = "last " + strconv.Itoa(topDays) + " days"
+	if !since.IsZero() {
+		d.TopSince = "since " + since.Format("Jan 2")
+	}
+	if d.Models, err = req.top(u, "model"); err != nil {
+		return err
+	}
+	for i, m := range d.Models {
+		d.Models[i].Link = req.logLink("model", m.Name, "last", "7d")
+	}
+	if d.Keys, err = req.top(u, "key"); err != nil {
+		return err
+	}
+	var ids []string
+	for _, k := range d.Keys {
+		ids = append(ids, k.Name)
+	}
+	names, err := req.keyNames(ids)
+	for i, k := range d.Keys {
+		d.Keys[i].Name = cmp.Or(names[k.Name], k.Name)
+		if names[k.Name] != "" && req.principal.Grant.Allows(access.KeysRead) {
+			d.Keys[i].Link = req.to("keys/" + k.Name)
+		}
+	}
+	return err
+}
+
+func (req *request) top(u spend.UsageQuery, dimension string) ([]topRow, error) {
+	u.GroupBy = []string{dimension}
+	list, err := spend.TopUsage(req.Context(), req.usage(), u, topRows)
 	rows := make([]topRow, len(list))
 	for i, u := range list {
 		rows[i] = topRow{Name: groupID(u, dimension), Requests: u.Requests, Cost: costOf(req.env, u), Share: percent(u.Requests, list[0].Requests)}
-	}
-	return rows, err
-}
-
-func (req *request) topModels(h *hourlyUsage) ([]topRow, error) {
-	rows, err := req.top(h, "model")
-	for i := range rows {
-		rows[i].Link = req.logLink("model", rows[i].Name, "last", "24h")
-	}
-	return rows, err
-}
-
-func (req *request) topKeys(h *hourlyUsage) ([]topRow, error) {
-	rows, err := req.top(h, "key")
-	if err != nil {
-		return nil, err
-	}
-	var ids []string
-	for _, r := range rows {
-		ids = append(ids, r.Name)
-	}
-	names, err := req.keyNames(ids)
-	for i, r := range rows {
-		rows[i].Name = cmp.Or(names[r.Name], r.Name)
-		if names[r.Name] != "" && req.principal.Grant.Allows(access.KeysRead) {
-			rows[i].Link = req.to("keys/" + r.Name)
-		}
 	}
 	return rows, err
 }

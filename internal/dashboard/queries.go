@@ -37,7 +37,7 @@ func addressesOf(ctx context.Context, q db.Querier, keyID string) ([]keyAddress,
 }
 
 // maxErrorScan is how many of the newest requests are scanned for errors.
-const maxErrorScan = 2000
+const maxErrorScan = 1000
 
 type errorCount struct {
 	Code  string
@@ -166,6 +166,15 @@ func spenders(ctx context.Context, q db.Querier, query string, args ...any) ([]s
 	})
 }
 
+// newestKeyNames returns the names of the newest keys, for pickers. The hidden keys of playgrounds are left out.
+func newestKeyNames(ctx context.Context, q db.Querier, t accounts.Tenant) ([]string, error) {
+	rows, err := q.Query(ctx, `SELECT name FROM keys WHERE workspace_id = $1 AND environment = $2 AND member_id IS NULL ORDER BY id DESC LIMIT $3`, t.WorkspaceID, t.Environment, int64(maxChoices))
+	return db.All(rows, err, func(r db.Row) (name string, err error) {
+		err = r.Scan(&name)
+		return name, err
+	})
+}
+
 // keysNamed returns the IDs of the newest keys whose name matches a pattern with *. Case
 // doesn't matter.
 func keysNamed(ctx context.Context, q db.Querier, t accounts.Tenant, pattern string) ([]string, error) {
@@ -184,7 +193,7 @@ func keysNamed(ctx context.Context, q db.Querier, t accounts.Tenant, pattern str
 }
 
 // maxModelScan is how many rows of daily usage are scanned for models.
-const maxModelScan = 2000
+const maxModelScan = 1000
 
 // modelsInUse returns the models and providers of the last 30 days, by name.
 func modelsInUse(ctx context.Context, q db.Querier, t accounts.Tenant, now time.Time) (models, providers []string, err error) {

@@ -238,11 +238,11 @@ func (req *request) searchKey(box *searchBox, value string) (keyIDs []string, hi
 
 // keyChoices returns the names of the newest keys. A name that several have is one choice.
 func (req *request) keyChoices() ([]string, error) {
-	list, _, err := req.s.Keys.List(req.Context(), req.s.DB, req.principal.Visibility(), db.Page{Limit: maxChoices})
+	list, err := newestKeyNames(req.Context(), req.s.DB, req.workspace.In(req.env))
 	var names []string
-	for _, k := range list {
-		if k.Name != "" && !slices.Contains(names, k.Name) {
-			names = append(names, k.Name)
+	for _, name := range list {
+		if name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
 	return names, err

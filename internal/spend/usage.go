@@ -420,10 +420,18 @@ func PurgeUsage(ctx context.Context, tx *db.Tx, before time.Time, n int64) (int6
 		(SELECT workspace_id, environment, start, key_id, project, model, provider FROM usage_minutes WHERE start < $1 ORDER BY start LIMIT $2)`, before.Unix(), n)
 }
 
-// RecentUsage is ReadUsage with limited latency: it reads only the newest rows
-// of the rollup, up to the bound, but at least one whole step. If older usage
-// is missing, it returns since when usage is complete, otherwise zero.
+// RecentUsage is ReadUsage with limited latency: see Bound.
 func RecentUsage(ctx context.Context, q db.Querier, u UsageQuery, bound int) (list []Usage, since time.Time, err error) {
+	if since, err = u.Bound(ctx, q, bound); err != nil {
+		return nil, time.Time{}, err
+	}
+	list, err = ReadUsage(ctx, q, u)
+	return list, since, err
+}
+
+// Bound limits the query to the newest rows of the rollup, up to the bound, but to at least one
+// whole step. If older usage is left out, it returns since when usage is complete, otherwise zero.
+func (u *UsageQuery) Bound(ctx context.Context, q db.Querier, bound int) (since time.Time, err error) {
 	table := u.Bucket.rollup()
 	where, args := u.where(table)
 	// startOf returns the time step of the row after a number of newer ones.
@@ -434,15 +442,14 @@ func RecentUsage(ctx context.Context, q db.Querier, u UsageQuery, bound int) (li
 	}
 	edge, err := startOf(bound)
 	if errors.Is(err, db.ErrNotFound) {
-		list, err = ReadUsage(ctx, q, u)
-		return list, time.Time{}, err
+		return time.Time{}, nil
 	}
 	if err != nil {
-		return nil, time.Time{}, fmt.Errorf("read usage: %w", err)
+		return time.Time{}, fmt.Errorf("read usage: %w", err)
 	}
 	newest, err := startOf(0)
 	if err != nil {
-		return nil, time.Time{}, fmt.Errorf("read usage: %w", err)
+		return time.Time{}, fmt.Errorf("read usage: %w", err)
 	}
 	// The oldest step is incomplete, so it is omitted unless it is the only
 	// one.
@@ -450,8 +457,7 @@ func RecentUsage(ctx context.Context, q db.Querier, u UsageQuery, bound int) (li
 		since = newest
 	}
 	u.from = since
-	list, err = ReadUsage(ctx, q, u)
-	return list, since, err
+	return since, nil
 }
 
 // TopUsage returns the groups with the most requests in the whole range, the largest first. The query has
