@@ -77,10 +77,10 @@ func FindActions(ctx context.Context, q db.Querier, vis visibility.Filter, f Act
 		s.Filter.Add("environment =", vis.Environment)
 	}
 	if !f.Since.IsZero() {
-		s.Where.Add("id >=", ids.Floor(ids.AdminAction, f.Since))
+		s.Where.Bound(">=", ids.Floor(ids.AdminAction, f.Since))
 	}
 	if !f.Until.IsZero() {
-		s.Where.Add("id <", ids.Floor(ids.AdminAction, f.Until))
+		s.Where.Bound("<", ids.Floor(ids.AdminAction, f.Until))
 	}
 	if vis.Project != "" {
 		s.Filter.Add("project =", vis.Project)

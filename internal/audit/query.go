@@ -94,13 +94,13 @@ func (f Filter) search(ctx context.Context, q db.Querier, vis visibility.Filter)
 		s.Where.Add("key_id =", f.KeyID)
 	}
 	if !f.Since.IsZero() {
-		s.Where.Add("id >=", ids.Floor(ids.Request, f.Since))
+		s.Where.Bound(">=", ids.Floor(ids.Request, f.Since))
 	}
 	if !f.Until.IsZero() {
-		s.Where.Add("id <", ids.Floor(ids.Request, f.Until))
+		s.Where.Bound("<", ids.Floor(ids.Request, f.Until))
 	}
 	if f.MinID != "" {
-		s.Where.Add("id >=", f.MinID)
+		s.Where.Bound(">=", f.MinID)
 	}
 	for _, by := range []struct{ column, value string }{{"project", vis.Project}, {"model", f.Model}, {"project", f.Project}, {"ip", f.IP}, {"end_user_id", f.EndUser}} {
 		if by.value != "" {

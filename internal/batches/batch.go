@@ -226,8 +226,8 @@ func (s *Service) Count(ctx context.Context, q db.Querier, p *access.Principal, 
 
 func (f Filter) search(p *access.Principal) db.Search {
 	search := db.Search{Table: "batches", Columns: columns, Where: p.Visibility().Rows()}
-	search.Where.Add("id >=", f.Prefix)
-	search.Where.Add("id <", f.Prefix+"~")
+	search.Where.Bound(">=", f.Prefix)
+	search.Where.Bound("<", f.Prefix+"~")
 	if f.Status != "" {
 		search.Filter.Add("status =", string(f.Status))
 	}

@@ -75,7 +75,7 @@ func Find[T any](ctx context.Context, q Querier, s Search, page Page, of Record[
 func (s Search) selectUpTo(page Page, edge string) (string, []any) {
 	where := s.past(page)
 	if edge != "" {
-		where.Add("id "+page.upTo(), edge)
+		where.Bound(page.upTo(), edge)
 	}
 	query, args := "SELECT "+s.Columns+" FROM "+s.Table+" WHERE "+where.sql(0), where.args
 	if !s.Filter.empty() {
@@ -88,7 +88,7 @@ func (s Search) selectUpTo(page Page, edge string) (string, []any) {
 func (s Search) past(page Page) Conditions {
 	where := s.Where.clone()
 	if page.After != "" {
-		where.Add("id "+page.Past(), page.After)
+		where.Bound(page.Past(), page.After)
 	}
 	return where
 }
@@ -144,7 +144,7 @@ func CountRows(ctx context.Context, q Querier, s Search, t Timeline) (*TimelineC
 			}
 		}
 		out.Since = ids.Time(edge)
-		where.Add("id >=", edge)
+		where.Bound(">=", edge)
 	}
 	failed := t.Failed
 	if failed == "" {
@@ -191,6 +191,23 @@ func (c *Conditions) Add(comparison string, value any) {
 	}
 	c.list = append(c.list, comparison)
 	c.args = append(c.args, value)
+}
+
+// Bound limits the ID by an operator. It replaces the condition in the same direction, if the
+// new one is as tight: of two, SQLite uses either for its index, and scans the rows of the other.
+func (c *Conditions) Bound(operator, id string) {
+	at := 0 // the argument of the condition
+	for i, condition := range c.list {
+		if old, ok := strings.CutPrefix(condition, "id "+operator[:1]); ok && (old == " ?" || old == "= ?") {
+			if order := strings.Compare(id, c.args[at].(string)); operator[0] == '<' && order > 0 || operator[0] == '>' && order < 0 || order == 0 && old == " ?" {
+				return
+			}
+			c.list, c.args = slices.Delete(c.list, i, i+1), slices.Delete(c.args, at, at+1)
+			break
+		}
+		at += strings.Count(condition, "?")
+	}
+	c.Add("id "+operator, id)
 }
 
 // AddIn adds the condition that a column has one of the values.

@@ -244,10 +244,10 @@ func (f Filter) search(vis visibility.Filter) db.Search {
 		s.Columns = insertEvents.Columns("body") + ", ''"
 	}
 	if !f.Since.IsZero() {
-		s.Where.Add("id >=", ids.Floor(ids.Event, f.Since))
+		s.Where.Bound(">=", ids.Floor(ids.Event, f.Since))
 	}
 	if !f.Until.IsZero() {
-		s.Where.Add("id <", ids.Floor(ids.Event, f.Until))
+		s.Where.Bound("<", ids.Floor(ids.Event, f.Until))
 	}
 	s.Filter.AddMatch(string(f.Type), "type")
 	s.Filter.AddMatch(f.Project, "project")

@@ -84,10 +84,10 @@ type WorkSearch struct {
 // Narrow adds the conditions to a search of records whose IDs have the prefix.
 func (w WorkSearch) Narrow(s *db.Search, prefix string) {
 	if !w.Since.IsZero() {
-		s.Where.Add("id >=", ids.Floor(prefix, w.Since))
+		s.Where.Bound(">=", ids.Floor(prefix, w.Since))
 	}
 	if !w.Until.IsZero() {
-		s.Where.Add("id <", ids.Floor(prefix, w.Until))
+		s.Where.Bound("<", ids.Floor(prefix, w.Until))
 	}
 	if len(w.KeyIDs) > 0 {
 		s.Filter.AddIn("key_id", w.KeyIDs)

@@ -151,10 +151,10 @@ func (f DeliveryFilter) search(ctx context.Context, q db.Querier, vis visibility
 		search.Filter.AddIn("endpoint_id", f.EndpointIDs)
 	}
 	if !f.Since.IsZero() {
-		search.Where.Add("id >=", ids.Floor(ids.Delivery, f.Since))
+		search.Where.Bound(">=", ids.Floor(ids.Delivery, f.Since))
 	}
 	if !f.Until.IsZero() {
-		search.Where.Add("id <", ids.Floor(ids.Delivery, f.Until))
+		search.Where.Bound("<", ids.Floor(ids.Delivery, f.Until))
 	}
 	switch f.State {
 	case "":
@@ -175,8 +175,8 @@ var deliveryRecord = db.Record[*Delivery]{Scan: scanDelivery, ID: func(d *Delive
 func (s *Service) EventDeliveries(ctx context.Context, q db.Querier, vis visibility.Filter, eventID string) ([]*Delivery, error) {
 	low, high := ids.DerivedFrom(ids.Delivery, eventID)
 	search := db.Search{Table: "deliveries", Columns: deliveryColumns, Where: vis.InEnvironment()}
-	search.Where.Add("id >=", low)
-	search.Where.Add("id <=", high)
+	search.Where.Bound(">=", low)
+	search.Where.Bound("<=", high)
 	search.Where.Add("event_id =", eventID)
 	visibleByEndpoint(&search.Where, vis)
 	found, err := db.Find(ctx, q, search, db.Page{Limit: 100, Asc: true}, deliveryRecord)
