@@ -219,5 +219,7 @@ func (w *pagesData) grow(ctx context.Context, at program.Place, delivered, logge
 		return delivery{w.workspace, w.endpoints[i%len(w.endpoints)], webhooks.Succeeded}
 	})
 	w.delivered = delivered
-	analyze(ctx, d)
+	if d.Engine() == "postgres" { // SQLite has statistics only if an operator collects them
+		analyze(ctx, d)
+	}
 }

@@ -14,7 +14,7 @@ import (
 	"turnpike/test/sampledata"
 )
 
-// All pages together read fewer rows than one of the large tables has, so none of them slows down as the tables grow.
+// All pages together read fewer rows than a third of each large table, so none of them slows down as the tables grow.
 // PostgreSQL counts the rows.
 func TestPagesReadABoundedNumberOfRows(t *testing.T) {
 	t.Parallel()
@@ -37,6 +37,9 @@ func TestPagesReadABoundedNumberOfRows(t *testing.T) {
 	exec := func(query string, args ...any) {
 		t.Helper()
 		err := s.DB.Write(t.Context(), func(tx *db.Tx) error {
+			if err := tx.DisableTimeouts(t.Context()); err != nil { // these statements write many rows
+				return err
+			}
 			_, err := tx.Exec(t.Context(), query, args...)
 			return err
 		})
@@ -67,8 +70,8 @@ func TestPagesReadABoundedNumberOfRows(t *testing.T) {
 	}
 	for table := range tables {
 		read, err := db.Value[int64](s.DB.QueryRow(t.Context(), `SELECT CAST(COALESCE(sum(seq_tup_read + COALESCE(idx_tup_fetch, 0)), 0) AS BIGINT) FROM pg_stat_user_tables WHERE relname LIKE $1`, table+"%"))
-		if err != nil || read == 0 || read >= filled {
-			t.Errorf("the pages read %d rows of %s (%v), want fewer than the %d it has", read, table, err, filled)
+		if err != nil || read == 0 || read >= filled/3 {
+			t.Errorf("the pages read %d rows of %s (%v), want fewer than %d", read, table, err, filled/3)
 		}
 		t.Logf("%d pages read %d rows of %s", n, read, table)
 	}
