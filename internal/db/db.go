@@ -219,6 +219,7 @@ type Tx struct {
 	locks    bool // rows can be locked
 	wrote    bool // at least one row
 	onCommit []func()
+	onEnd    []func(error)
 	signals  []signal
 	last     []lastStep
 }
@@ -230,7 +231,7 @@ func (t *Tx) Exec(ctx context.Context, query string, args ...any) (int64, error)
 	return n, classify(err)
 }
 
-// Send is Exec or a SELECT without waiting: see Bulk.Send. then is called with the number of rows.
+// Send is Exec or a SELECT without waiting: see Bulk.Send. Unless it is nil, then is called with the number of rows.
 func (t *Tx) Send(then func(n int64) error, query string, args ...any) error {
 	return classify(t.tx.send(then, query, args...))
 }
@@ -262,6 +263,10 @@ func (t *Tx) DisableTimeouts(ctx context.Context) error { return classify(t.tx.d
 // OnCommit runs fn after the commit, before signals are dispatched and Write returns.
 func (t *Tx) OnCommit(fn func()) { t.onCommit = append(t.onCommit, fn) }
 
+// OnEnd runs fn when the transaction has ended, with the error of Write: after the commit, or
+// after a rollback. Write may then run another transaction.
+func (t *Tx) OnEnd(fn func(error)) { t.onEnd = append(t.onEnd, fn) }
+
 // maxAttempts limits the retries of a transaction that lost a race. Each retry
 // means that another transaction made progress.
 const maxAttempts = 5
@@ -288,12 +293,17 @@ func (d *DB) Write(ctx context.Context, fn func(tx *Tx) error) error {
 	}
 }
 
-func (d *DB) writeOnce(ctx context.Context, fn func(tx *Tx) error) error {
+func (d *DB) writeOnce(ctx context.Context, fn func(tx *Tx) error) (err error) {
 	etx, err := d.eng.begin(ctx)
 	if err != nil {
 		return fmt.Errorf("begin: %w", classify(err))
 	}
 	tx := &Tx{Querier: querier{etx.query}, tx: etx, locks: d.Engine() != "sqlite"}
+	defer func() {
+		for _, fn := range tx.onEnd {
+			fn(err)
+		}
+	}()
 	defer etx.rollback() // no-op after the commit; also runs if fn panics
 	if err := fn(tx); err != nil {
 		return err

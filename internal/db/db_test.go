@@ -74,6 +74,35 @@ func TestWriteIsAllOrNothing(t *testing.T) {
 	})
 }
 
+func TestOnEndRunsAfterCommitRollbackAndPanic(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		scratch(t, d)
+		var ends []error
+		boom := errors.New("boom")
+		for _, fails := range []func() error{func() error { return nil }, func() error { return boom }, func() error { panic("boom") }} {
+			func() {
+				defer func() { _ = recover() }()
+				_ = d.Write(t.Context(), func(tx *db.Tx) error {
+					tx.OnEnd(func(err error) {
+						ends = append(ends, err)
+						if n := count(t, d); n != 1 {
+							t.Errorf("got %d rows at the end, want 1", n)
+						}
+					})
+					if _, err := tx.Exec(t.Context(), "INSERT INTO scratch (id) VALUES ($1)", fmt.Sprint(len(ends))); err != nil {
+						return err
+					}
+					return fails()
+				})
+			}()
+		}
+		if len(ends) != 3 || ends[0] != nil || !errors.Is(ends[1], boom) {
+			t.Errorf("got %v, want the end of each transaction", ends)
+		}
+	})
+}
+
 func TestErrorsHaveAClass(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {

@@ -216,7 +216,7 @@ func (t *sqliteTx) bulkWrite(_ context.Context, b *Bulk, rows [][]any) (int64, e
 
 func (t *sqliteTx) send(then func(n int64) error, query string, args ...any) error {
 	n, err := t.run(query, args...)
-	if err != nil {
+	if err != nil || then == nil {
 		return err
 	}
 	return then(n)
