@@ -122,9 +122,11 @@ func (e *Entry) appendRow(row []any, nodeID string) []any {
 // entryColumns are the columns that scanEntry reads.
 var entryColumns = insertRequests.Columns("node_id")
 
-var scanEntry = db.Scanner(func(e *Entry) []any {
+var scanEntry = db.Scanner(entryFields)
+
+func entryFields(e *Entry) []any {
 	return []any{&e.RequestID, &e.WorkspaceID, &e.Environment, &e.KeyID, &e.KeyHint, &e.TokenID, &e.TokenMetadata, &e.IP, &e.Method, &e.Path, &e.Project,
 		&e.UserAgent, &e.CreatedAt, &e.Settled, &e.Status, &e.ErrorCode, &e.Model, &e.Provider, &e.Attempts, &e.InputTokens, &e.OutputTokens, &e.Reserved, &e.Credits,
 		&e.SimulatedCredits, &e.UsageSource, &e.Latency, &e.Upstream, &e.UnbilledCredits, &e.PriceVersion, &e.CachedTokens, &e.Accounts, &e.EndUser,
 		&e.Requested, &e.Failure, &e.Queue, &e.FirstToken}
-})
+}

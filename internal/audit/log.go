@@ -33,6 +33,7 @@ type SettleFunc func(ctx context.Context, tx *db.Tx, list []Settlement) error
 type Log struct {
 	node        *nodes.Node
 	settle      SettleFunc
+	feed        *feed
 	intents     *db.Queue[*Record]
 	settlements *db.Queue[*Record]
 }
@@ -59,7 +60,7 @@ func settleLinger(took time.Duration) time.Duration {
 // NewLog returns a log whose writes share the group's commits. Intents come
 // first, so that no settlement is written before its intent.
 func NewLog(g *db.Group, node *nodes.Node, settle SettleFunc) *Log {
-	l := &Log{node: node, settle: settle}
+	l := &Log{node: node, settle: settle, feed: newFeed()}
 	l.intents = db.NewQueue(g, false, l.write).Linger(leastIntentLinger)
 	l.settlements = db.NewQueue(g, true, l.writeOnce).Linger(leastSettleLinger)
 	return l
@@ -95,11 +96,16 @@ func (l *Log) write(ctx context.Context, tx *db.Tx, records []*Record) error {
 	if err := l.node.AssertAlive(tx); err != nil {
 		return fmt.Errorf("request log: %w", err)
 	}
+	floor := l.feed.begin(tx)
 	rows := make([][]any, len(records))
 	width := len(requestTypes)
 	values := make([]any, 0, len(records)*width)
 	var settled []Settlement
+	var late []string
 	for i, r := range records {
+		if id := r.lateFor(floor); id != "" {
+			late = append(late, id)
+		}
 		var e *Entry
 		var again bool
 		values, e, again = r.read(values, l.node.ID)
@@ -118,6 +124,11 @@ func (l *Log) write(ctx context.Context, tx *db.Tx, records []*Record) error {
 	}
 	if err := insertRequests.Send(ctx, tx, rows, nil); err != nil {
 		return fmt.Errorf("request log: %w", err)
+	}
+	for _, id := range late {
+		if err := markPending(tx, id); err != nil {
+			return err
+		}
 	}
 	if len(settled) == 0 {
 		return nil

@@ -104,6 +104,18 @@ func (r *Record) read(values []any, nodeID string) (_ []any, settled *Entry, aga
 	return r.entry.appendRow(values, nodeID), settled, again
 }
 
+// lateFor returns the ID of an entry that log sinks may have missed, or passed as it was before. The
+// first settlement of an intent is not among them: sinks wait for it.
+func (r *Record) lateFor(floor string) (requestID string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	isIntentStored := r.pending != nil && r.pending.Ended() && !r.pending.Failed()
+	if r.entry.RequestID >= floor || r.state == recordSettling && isIntentStored {
+		return ""
+	}
+	return r.entry.RequestID
+}
+
 // Degraded reports whether the last intents failed to reach the database.
 func (r *Record) Degraded() bool { return r.log.intents.Degraded() }
 
@@ -259,8 +271,14 @@ func (r *Record) SettleIn(ctx context.Context, tx *db.Tx, change func(*Entry)) e
 	if err := r.log.node.AssertAlive(tx); err != nil {
 		return fmt.Errorf("request log: %w", err)
 	}
+	floor := r.log.feed.begin(tx)
 	if _, err := insertRequests.Write(ctx, tx, [][]any{settled.appendRow(nil, r.log.node.ID)}); err != nil {
 		return fmt.Errorf("request log: %w", err)
+	}
+	if settled.RequestID < floor {
+		if err := markPending(tx, settled.RequestID); err != nil {
+			return err
+		}
 	}
 	tx.OnCommit(func() {
 		r.mu.Lock()
@@ -289,5 +307,8 @@ func Amend(ctx context.Context, tx *db.Tx, requestID string, change func(*Entry)
 		int64(e.UnbilledCredits), db.OrNull(e.UsageSource), db.OrNull(e.PriceVersion), db.Number(e.InputTokens), db.Number(e.OutputTokens), db.Number(e.CachedTokens),
 		db.OrNull(string(e.Attempts)), db.NullInt(e.Upstream.Microseconds()), db.OrNull(e.ErrorCode), db.NullInt(int64(e.Status)),
 		db.OrNull(e.storedRequest()), db.OrNull(string(e.Failure)), db.NullInt(e.FirstToken.Microseconds()))
+	if err == nil {
+		err = markPending(tx, requestID)
+	}
 	return e, db.Wrap(err, "request log")
 }
