@@ -15,6 +15,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/files"
+	"turnpike/internal/nodes"
 	"turnpike/test/fakes/s3"
 )
 
@@ -202,14 +203,23 @@ func TestFailedBackupLeavesNothing(t *testing.T) {
 	})
 }
 
+func joinedNode(t *testing.T, d *db.DB) string {
+	t.Helper()
+	node, err := nodes.Join(t.Context(), d, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return node.ID
+}
+
 // TestScheduleRunsEachBackupOnOneNode lets two nodes run the same schedule.
 func TestScheduleRunsEachBackupOnOneNode(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		now := d.Now()
 		o := newOptions(t, d, t.TempDir())
 		o.Now = func() time.Time { return now }
-		a := &backup.Schedule{Options: o, Interval: time.Hour, Node: "a"}
-		b := &backup.Schedule{Options: o, Interval: time.Hour, Node: "b"}
+		a := &backup.Schedule{Options: o, Interval: time.Hour, Node: joinedNode(t, d)}
+		b := &backup.Schedule{Options: o, Interval: time.Hour, Node: joinedNode(t, d)}
 		runs := func(s *backup.Schedule) bool {
 			t.Helper()
 			m, err := s.RunDue(t.Context())

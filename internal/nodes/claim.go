@@ -21,7 +21,7 @@ var ErrClaimLost = errors.New("another node has taken over the work, because thi
 
 // Claim gives work to one node at a time: a row of the table meta that says until
 // when which node has it. Its value has microseconds with leading zeros, which
-// sort as text, and the node.
+// sort as text, a space and the node.
 type Claim struct {
 	DB   *db.DB
 	Row  string
@@ -35,12 +35,13 @@ func (c *Claim) until(after time.Duration) string {
 	return fmt.Sprintf("%020d %s", c.DB.At(c.Now()).Add(after).UnixMicro(), c.Node)
 }
 
-// Take reports whether this node has the work now, until End. Hold renews it.
+// Take reports whether this node has the work now, until End. Hold renews it. A node
+// that has left or was evicted has no claim.
 func (c *Claim) Take(ctx context.Context) (taken bool, err error) {
 	err = c.DB.Write(ctx, func(tx *db.Tx) error {
 		c.value = c.until(claimDuration)
 		n, err := tx.Exec(ctx, `INSERT INTO meta (name, value) VALUES ($1, $2)
-			ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE meta.value < $3`, c.Row, c.value, c.until(0))
+			ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE meta.value < $3 OR substr(meta.value, 22) NOT IN (SELECT id FROM nodes)`, c.Row, c.value, c.until(0))
 		taken = n > 0
 		return err
 	})
