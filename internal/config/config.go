@@ -168,27 +168,6 @@ type Gateway struct {
 	IdleTimeout      time.Duration `name:"idle_timeout" reload:"yes" default:"5m" min:"1s" max:"1h" help:"How long a provider may pause between two chunks of a stream, for example while a model reasons."`
 }
 
-// Audit configures the request log.
-type Audit struct {
-	Strict        bool       `name:"strict" reload:"yes" default:"false" help:"Call a provider only after the request's log entry is durable; costs latency."`
-	RetentionDays int        `name:"retention_days" default:"400" min:"1" max:"36500" help:"Days that the request log is kept in the database. With audit.archive.to, entries are deleted only after they are archived, and can be read from the archive."`
-	Archive       LogArchive `name:"archive"`
-}
-
-// KeptDays returns how long the request log is kept, in the database or the archive; 0 means forever.
-func (a Audit) KeptDays() int {
-	if a.Archive.To != "" {
-		return a.Archive.RetentionDays
-	}
-	return a.RetentionDays
-}
-
-// LogArchive configures the archive of the request log.
-type LogArchive struct {
-	To            SecretURL `name:"to" help:"Where to archive the request log as Parquet files: a directory, or a bucket with a prefix, such as s3://name/prefix?region=eu-central-1, in the form of files.url. Empty turns the archive off. With several nodes, use a bucket or a shared directory."`
-	RetentionDays int       `name:"retention_days" default:"400" min:"0" max:"36500" help:"Days that the archive is kept, and with it the admin log, which stays in the database; at least audit.retention_days. 0 keeps them forever."`
-}
-
 // Webhooks configures webhook deliveries.
 type Webhooks struct {
 	RetrySchedule []time.Duration `name:"retry_schedule" reload:"yes" default:"1m,5m,30m,2h,12h" help:"Delays before each retry of a delivery: at most 20, with a sum of at most 144h. After the last one fails, the endpoint is paused."`

@@ -205,15 +205,6 @@ func (c Config) checkFiles(f *faults) {
 		"%v is less than media.deadline: parts of a job could be gone before its end; expected at least %v", c.Files.Retention, c.Media.Deadline)
 }
 
-func (a Audit) check(f *faults) {
-	if a.Archive.To == "" {
-		return
-	}
-	f.note("audit.archive.to", BackupFault(string(a.Archive.To)))
-	f.addIf(a.Archive.RetentionDays > 0 && a.Archive.RetentionDays < a.RetentionDays, "audit.archive.retention_days",
-		"%d is less than audit.retention_days, so nothing would be read from the archive; expected at least %d, or 0 to keep the archive forever", a.Archive.RetentionDays, a.RetentionDays)
-}
-
 func (c Config) checkMail(f *faults) {
 	const expected = "expected an address such as turnpike@example.com or Turnpike <turnpike@example.com>"
 	if c.SMTP.URL != "" {

@@ -146,13 +146,29 @@ func TestValidateRejectsInvalidSettings(t *testing.T) {
 		"origin in capitals":        {func(c *Config) { c.AllowedOrigins = []string{"https://A.example"} }, "is not how a browser sends it; expected https://a.example"},
 		"origin with default port":  {func(c *Config) { c.AllowedOrigins = []string{"https://a.example:443"} }, "expected https://a.example"},
 		"hosts":                     {func(c *Config) { c.Agents.UnlimitedHosts = []string{"api.example.com", "10.1.2.3", "::1"} }, ""},
-		"host with a port":          {func(c *Config) { c.Agents.UnlimitedHosts = []string{"api.example.com:8080"} }, "agents.unlimited_hosts: "},
-		"host with a scheme":        {func(c *Config) { c.Agents.UnlimitedHosts = []string{"https://api.example.com"} }, "agents.unlimited_hosts: "},
-		"host with a wildcard":      {func(c *Config) { c.Agents.UnlimitedHosts = []string{"*.example.com"} }, "agents.unlimited_hosts: "},
-		"origin in Unicode":         {func(c *Config) { c.AllowedOrigins = []string{"https://bücher.example"} }, "bad host name"},
-		"smtp":                      {func(c *Config) { c.SMTP.URL, c.Mail.From = "smtp://u:p%40@mail.example.com:587", "a@example.com" }, ""},
-		"smtp over TLS":             {func(c *Config) { c.SMTP.URL, c.Mail.From = "smtps://[2001:db8::1]", "Turnpike <a@example.com>" }, ""},
-		"smtp in plain text":        {func(c *Config) { c.SMTP.URL, c.Mail.From = "smtp://h:25?tls=insecure-plaintext", "a@example.com" }, ""},
+		"Kafka": {func(c *Config) {
+			c.Audit.Kafka = LogKafka{Brokers: []string{"kafka:9092", "[::1]:9092"}, Topic: "turnpike-requests", SASL: "scram-sha-512", Username: "u", Password: "p"}
+		}, ""},
+		"Kafka without a topic": {func(c *Config) { c.Audit.Kafka.Brokers = []string{"kafka:9092"} }, "audit.kafka.topic: "},
+		"Kafka without a port":  {func(c *Config) { c.Audit.Kafka.Brokers, c.Audit.Kafka.Topic = []string{"kafka"}, "t" }, "audit.kafka.brokers: "},
+		"topic without brokers": {func(c *Config) { c.Audit.Kafka.Topic = "t" }, "audit.kafka.topic: "},
+		"Kafka with half a login": {func(c *Config) {
+			c.Audit.Kafka = LogKafka{Brokers: []string{"kafka:9092"}, Topic: "t", TLS: true, SASL: "plain", Username: "u"}
+		}, "audit.kafka.password: "},
+		"Kafka with an unused login": {func(c *Config) {
+			c.Audit.Kafka = LogKafka{Brokers: []string{"kafka:9092"}, Topic: "t", SASL: SASLNone, Username: "u"}
+		}, "audit.kafka.sasl: "},
+		"Kafka with a readable password": {func(c *Config) {
+			c.Audit.Kafka = LogKafka{Brokers: []string{"kafka:9092"}, Topic: "t", SASL: "plain", Username: "u", Password: "p"}
+		}, "audit.kafka.sasl: "},
+		"Kafka with another mechanism": {func(c *Config) { c.Audit.Kafka.SASL = "gssapi" }, "audit.kafka.sasl: "},
+		"host with a port":             {func(c *Config) { c.Agents.UnlimitedHosts = []string{"api.example.com:8080"} }, "agents.unlimited_hosts: "},
+		"host with a scheme":           {func(c *Config) { c.Agents.UnlimitedHosts = []string{"https://api.example.com"} }, "agents.unlimited_hosts: "},
+		"host with a wildcard":         {func(c *Config) { c.Agents.UnlimitedHosts = []string{"*.example.com"} }, "agents.unlimited_hosts: "},
+		"origin in Unicode":            {func(c *Config) { c.AllowedOrigins = []string{"https://bücher.example"} }, "bad host name"},
+		"smtp":                         {func(c *Config) { c.SMTP.URL, c.Mail.From = "smtp://u:p%40@mail.example.com:587", "a@example.com" }, ""},
+		"smtp over TLS":                {func(c *Config) { c.SMTP.URL, c.Mail.From = "smtps://[2001:db8::1]", "Turnpike <a@example.com>" }, ""},
+		"smtp in plain text":           {func(c *Config) { c.SMTP.URL, c.Mail.From = "smtp://h:25?tls=insecure-plaintext", "a@example.com" }, ""},
 		"a bucket": {func(c *Config) {
 			c.Files.URL, c.Files.FromBucket = "s3://name?region=eu-central-1&endpoint=https://h", true
 		}, ""},
@@ -275,7 +291,7 @@ func TestBaseURLFollowsTheBoundAddress(t *testing.T) {
 
 // archived is a log that is archived after some days, and kept there for others.
 func archived(databaseDays, days int) Audit {
-	return Audit{RetentionDays: databaseDays, Archive: LogArchive{To: "/srv/log", RetentionDays: days}}
+	return Audit{Kafka: LogKafka{SASL: SASLNone}, RetentionDays: databaseDays, Archive: LogArchive{To: "/srv/log", RetentionDays: days}}
 }
 
 func acmeConfig(domains ...string) Config {
