@@ -34,6 +34,7 @@ import (
 	"turnpike/internal/lanes"
 	"turnpike/internal/leaks"
 	"turnpike/internal/limits"
+	"turnpike/internal/logsinks"
 	"turnpike/internal/mail"
 	"turnpike/internal/media"
 	"turnpike/internal/modelroutes"
@@ -72,6 +73,7 @@ type components struct {
 	conversations *conversations.Store
 	contents      *contentlog.Store
 	archive       *archive.Archive // nil without one
+	logSinks      logsinks.List
 	apiFiles      *apifiles.Store
 	outbox        *mail.Outbox
 	notifications *notifications.Service
@@ -130,6 +132,9 @@ func (i *instance) join(ctx context.Context) (err error) {
 		// One dead node must not keep the others from serving.
 		slog.Log(ctx, db.LogLevel(err), "failed to recover requests of evicted nodes, whose credits stay reserved; retrying", "retry_in", recoverInterval, "error", err)
 	}
+	if err := i.log.StartFeed(ctx, d); err != nil {
+		return err
+	}
 	i.leases = i.ledger.LeaseCache(i.node).PostWith(i.settler)
 	i.limiter = limits.New(d, i.node.ID, i.now)
 	return nil
@@ -182,6 +187,9 @@ func (i *instance) buildRecords(ctx context.Context) (err error) {
 		return err
 	}
 	i.contents.FindEntry = i.archive.Get
+	if i.logSinks, err = LogSinks(ctx, d, i.cfg.Audit, i.node, i.version); err != nil {
+		return err
+	}
 	i.setQuotas(i.cfg.Limits)
 	return nil
 }
@@ -329,7 +337,8 @@ func (i *instance) startWork(ctx context.Context) {
 		i.lastUsed.Run, i.refused.Run, i.throttled.Run,
 		i.outbox.Run, i.hold.delay(i.hooks.Run), i.hold.delay(i.notifications.Run), i.tunnels.Run, i.hold.delay(i.media.Run), i.hold.delay(i.background.Run), i.hold.delay(i.batches.Run), i.hold.delay(i.agents.Run), i.leaks.Run,
 		func(ctx context.Context) { i.leases.Run(ctx, i.store.DB) },
-		i.settler.Run, i.hold.delay(i.archive.Run),
+		func(ctx context.Context) { i.log.RunFeed(ctx, i.store.DB) },
+		i.settler.Run, i.hold.delay(i.archive.Run), i.hold.delay(i.logSinks.Run),
 		i.hold.watch, i.hold.delay(i.runBackups), i.runCertificates, i.followDefinitions,
 	} {
 		i.work.Go(func() { run(ctx) })

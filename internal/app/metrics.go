@@ -30,6 +30,9 @@ func (i *instance) startMetrics(context.Context) (err error) {
 	if i.archive != nil {
 		parts = append(parts, i.archive)
 	}
+	if len(i.logSinks) > 0 {
+		parts = append(parts, i.logSinks)
+	}
 	if i.certificates != nil {
 		parts = append(parts, i.certificates)
 	} else {

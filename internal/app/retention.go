@@ -13,6 +13,7 @@ import (
 	"turnpike/internal/events"
 	"turnpike/internal/leaks"
 	"turnpike/internal/limits"
+	"turnpike/internal/logsinks"
 	"turnpike/internal/mail"
 	"turnpike/internal/retention"
 	"turnpike/internal/spend"
@@ -30,6 +31,7 @@ func (i *instance) buildRetention(context.Context) error {
 		{Name: "idle users", Run: olderThan(i.now, endusers.Purge)},
 		{Name: "idempotency keys", Run: i.idempotency.Purge},
 		{Name: "requests", Run: i.purgeRequests},
+		{Name: "log sinks", Run: olderThan(i.now, logsinks.Purge)},
 		{Name: "admin actions", Run: olderThan(i.archiveWindow, audit.PurgeActions)},
 		{Name: "refused keys", Run: olderThan(i.archiveWindow, audit.PurgeRefused)},
 		{Name: "throttled requests", Run: olderThan(i.archiveWindow, audit.PurgeThrottled)},
@@ -80,18 +82,25 @@ func (i *instance) archiveWindow() time.Time {
 	return i.now().AddDate(0, 0, -days)
 }
 
-// purgeRequests purges the request log, unless the archive does.
+// purgeRequests purges the request log, unless the archive does. Entries that log sinks haven't sent stay.
 func (i *instance) purgeRequests(ctx context.Context, tx *db.Tx, limit int64) (int64, error) {
 	if i.archive != nil {
 		return 0, nil
 	}
-	return audit.Purge(ctx, tx, i.logWindow(), limit)
+	before, err := audit.Unsent(ctx, tx, i.logWindow())
+	if err != nil {
+		return 0, err
+	}
+	return audit.Purge(ctx, tx, before, limit)
 }
 
 // dropRequests drops the partitions of the request log whose entries are past their retention. With an archive,
 // they are empty.
 func (i *instance) dropRequests(ctx context.Context) error {
-	before := i.logWindow()
+	before, err := audit.Unsent(ctx, i.store.DB, i.logWindow())
+	if err != nil {
+		return err
+	}
 	if i.archive != nil {
 		archived, err := i.archive.Emptied(ctx)
 		if err != nil {

@@ -25,10 +25,14 @@ const (
 	sumStep = 15 * time.Minute
 )
 
-// dropAll deletes the entries of days that are past their time in the database, the oldest first. It returns the
-// number of days.
+// dropAll deletes the entries of days that are past their time in the database, the oldest first. Days that log
+// sinks haven't sent stay. It returns the number of days.
 func (w *worker) dropAll(ctx context.Context) (int, error) {
-	until := dayOf(w.DB.At(w.Now()).AddDate(0, 0, -w.DatabaseDays)) // this day isn't past it yet
+	keep, err := audit.Unsent(ctx, w.DB, w.DB.At(w.Now()).AddDate(0, 0, -w.DatabaseDays))
+	if err != nil {
+		return 0, err
+	}
+	until := dayOf(keep) // this day isn't past it yet
 	days, err := db.List(ctx, w.DB, scanDay, "SELECT "+dayColumns+" FROM log_archive_days WHERE state = $1 OR state = $2 AND day < $3 ORDER BY day",
 		string(dayDropping), string(dayArchived), string(until))
 	if err != nil {

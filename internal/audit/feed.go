@@ -12,7 +12,7 @@ import (
 )
 
 // Log sinks read the log in the order of IDs, which is not the order of commits. Each node publishes
-// a floor in its row: whatever it inserts below the floor, it also marks as pending in the same
+// a floor in its row: it marks each entry that it inserts below the floor as pending, in the same
 // transaction. So up to the lowest floor of all nodes, a sink finds every entry either in the log or
 // among the pending ones. A floor counts only after the transactions that didn't know it have ended.
 const (
@@ -83,6 +83,11 @@ func (f *feed) raise(ctx context.Context, floor string) error {
 	}
 }
 
+// StartFeed sets the first floor of a node that has joined and hasn't inserted an entry.
+func (l *Log) StartFeed(ctx context.Context, d *db.DB) error {
+	return l.RaiseFloor(ctx, d, time.Now().Add(-floorAge))
+}
+
 // RunFeed raises the floor of this node until ctx ends.
 func (l *Log) RunFeed(ctx context.Context, d *db.DB) {
 	tick := time.NewTicker(floorInterval)
@@ -100,7 +105,7 @@ func (l *Log) RunFeed(ctx context.Context, d *db.DB) {
 }
 
 // RaiseFloor publishes that this node marks entries from before a time as pending. It does nothing while
-// there are no sinks. A node must have called it once before it inserts entries.
+// there are no sinks.
 func (l *Log) RaiseFloor(ctx context.Context, d *db.DB, to time.Time) error {
 	floor, err := l.nextFloor(ctx, d, to)
 	if err != nil || floor == "" {

@@ -70,13 +70,13 @@ func RemovePending(tx *db.Tx, sink string, sent []PendingEntry) error {
 	return nil
 }
 
-// KeepFrom returns the time from which on entries must stay in the database, because sinks haven't sent them.
-// It returns false if there are none.
-func KeepFrom(ctx context.Context, q db.Querier) (time.Time, bool, error) {
-	id, err := db.Value[string](q.QueryRow(ctx, `SELECT COALESCE(min(id), '') FROM
+// Unsent returns the time of the oldest entry that a sink may not have sent, or the limit if that is earlier.
+// Entries from then on must stay in the database.
+func Unsent(ctx context.Context, q db.Querier, limit time.Time) (time.Time, error) {
+	id, err := db.Value[string](q.QueryRow(ctx, `SELECT min(id) FROM
 		(SELECT position AS id FROM log_sinks WHERE position <> '' UNION ALL SELECT min(request_id) FROM log_sink_pending) AS unsent`))
-	if err != nil || id == "" {
-		return time.Time{}, false, db.Wrap(err, "read log sinks")
+	if err != nil || id == "" || ids.Time(id).After(limit) {
+		return limit, db.Wrap(err, "read log sinks")
 	}
-	return ids.Time(id), true, nil
+	return ids.Time(id), nil
 }

@@ -78,7 +78,7 @@ func newDoctor(e *env) *cobra.Command {
 		Short: "Check the installation and suggest fixes",
 		Long: `Checks the settings, the limit of open files, the data directory, the master key,
 the database, the bucket for files, the age of the last backup, the archive of the
-request log, the TLS certificate, the mail server, the sign-in provider and the model providers, whether
+request log and its sinks, the TLS certificate, the mail server, the sign-in provider and the model providers, whether
 or not a server runs. It changes nothing, except that it writes, reads and deletes a
 small object in the bucket and in the archive. It checks that the database accepts writes by writing a
 row as it is. To
@@ -219,6 +219,7 @@ func checkStorage(ctx context.Context, l config.Loaded) []finding {
 	out = append(out, checkFiles(ctx, l, n)...)
 	out = append(out, checkBackups(ctx, l, d)...)
 	out = append(out, checkArchive(ctx, l, d)...)
+	out = append(out, checkLogSinks(ctx, l, d)...)
 	return append(out, checkDomains(ctx, l, d)...)
 }
 

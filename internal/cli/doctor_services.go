@@ -10,6 +10,7 @@ import (
 
 	"github.com/coreos/go-oidc/v3/oidc"
 
+	"turnpike/internal/app"
 	"turnpike/internal/certificates"
 	"turnpike/internal/config"
 	"turnpike/internal/db"
@@ -57,6 +58,18 @@ func checkService(ctx context.Context, check string, try func(context.Context) (
 		f.Message = strings.ToValidUTF8(f.Message[:maxServiceError], "") + "…"
 	}
 	return f
+}
+
+// checkLogSinks checks the systems that get the request log.
+func checkLogSinks(ctx context.Context, l config.Loaded, d *db.DB) (out []finding) {
+	list, err := app.LogSinks(ctx, d, l.Audit, nil, "")
+	if err != nil {
+		return []finding{newFinding("log sinks", err, "")}
+	}
+	for _, s := range list {
+		out = append(out, checkService(ctx, "log "+s.Name, s.Check))
+	}
+	return out
 }
 
 // checkDomains checks the certificates that the server gets automatically.

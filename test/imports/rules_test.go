@@ -15,7 +15,7 @@ var layers = []layer{
 	{"commands", list("cli")},
 	{"wiring", list("app")},
 	{"faces", list("api dashboard tunnel")},
-	{"engines", list("gateway providers media background agents batches webhooks notifications leaks federation lanes mail retention backup certificates archive")},
+	{"engines", list("gateway providers media background agents batches webhooks notifications leaks federation lanes mail retention backup certificates archive logsinks")},
 	{"records", list("accounts endusers idempotency conversations access people limits spend catalog events audit files apifiles operators modelroutes contentlog")},
 	{"settings", list("config")},
 	{"upper ground", list("nodes visibility openai web docsite")},

@@ -1,0 +1,456 @@
+package logsinks
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"turnpike/internal/audit"
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
+	"turnpike/internal/ids"
+	"turnpike/internal/nodes"
+	"turnpike/internal/visibility"
+)
+
+// target is a system that stores entries in memory.
+type target struct {
+	mu      sync.Mutex
+	fails   error // before it stores anything
+	forgets error // after it has stored everything
+	last    map[string]*audit.Entry
+	batches [][]string
+}
+
+func newTarget() *target { return &target{last: map[string]*audit.Entry{}} }
+
+func (t *target) open(context.Context) (Sender, error) { return t, nil }
+func (t *target) Close()                               {}
+
+func (t *target) Send(_ context.Context, list []*audit.Entry) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.fails != nil {
+		return t.fails
+	}
+	var batch []string
+	for _, e := range list {
+		t.last[e.RequestID] = e
+		batch = append(batch, e.RequestID)
+	}
+	t.batches = append(t.batches, batch)
+	err := t.forgets
+	t.forgets = nil
+	return err
+}
+
+func (t *target) set(change func(*target)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	change(t)
+}
+
+func (t *target) ids() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Sorted(maps.Keys(t.last))
+}
+
+// server is a node with its log and a sink.
+type server struct {
+	t    *testing.T
+	node *nodes.Node
+	log  *audit.Log
+	sink *Sink
+}
+
+func newServer(t *testing.T, d *db.DB, to *target) *server {
+	t.Helper()
+	node, err := nodes.Join(t.Context(), d, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := db.NewGroup(d)
+	t.Cleanup(g.Stop)
+	s := &server{t, node, audit.NewLog(g, node, func(context.Context, *db.Tx, []audit.Settlement) error { return nil }),
+		&Sink{Name: "test", DB: d, Node: node, Open: to.open, Now: time.Now}}
+	s.check(s.log.StartFeed(t.Context(), d))
+	return s
+}
+
+func (s *server) check(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// raise moves the floor past all IDs that exist, and returns when new ones are above it.
+func (s *server) raise() {
+	s.t.Helper()
+	to := time.Now().Add(2 * time.Millisecond)
+	s.check(s.log.RaiseFloor(s.t.Context(), s.sink.DB, to))
+	for ids.New(ids.Request) <= ids.Floor(ids.Request, to.Add(time.Millisecond)) {
+		runtime.Gosched()
+	}
+}
+
+// worker takes over the sink, as after a crash of the last worker.
+func (s *server) worker() *worker {
+	s.t.Helper()
+	_, err := s.write("DELETE FROM meta WHERE name LIKE 'log!_sink!_%' ESCAPE '!'")
+	s.check(err)
+	w := &worker{Sink: s.sink, claim: &nodes.Claim{DB: s.sink.DB, Row: "log_sink_test_claim", Node: s.node.ID, Now: time.Now}}
+	if taken, err := w.claim.Take(s.t.Context()); err != nil || !taken {
+		s.t.Fatalf("got no claim (%v)", err)
+	}
+	w.position, err = w.register(s.t.Context())
+	s.check(err)
+	w.sender, err = w.Open(s.t.Context())
+	s.check(err)
+	return w
+}
+
+func (s *server) write(statement string, args ...any) (n int64, err error) {
+	err = s.sink.DB.Write(s.t.Context(), func(tx *db.Tx) error {
+		n, err = tx.Exec(s.t.Context(), statement, args...)
+		return err
+	})
+	return n, err
+}
+
+// start starts the sink before the first entry.
+func (s *server) start(others ...*server) {
+	s.t.Helper()
+	w := s.worker()
+	for _, other := range append(others, s) {
+		other.raise()
+	}
+	_, err := w.sendNext(s.t.Context())
+	s.check(err)
+	if w.position == "" {
+		s.t.Fatal("the sink has not started")
+	}
+}
+
+func (s *server) open() *audit.Record {
+	return s.log.Open(audit.Entry{RequestID: ids.New(ids.Request), Tenant: visibility.Tenant{WorkspaceID: "ws", Environment: "live"}, KeyID: "key", Model: "m", CreatedAt: time.Now()})
+}
+
+func (s *server) settle(r *audit.Record) string {
+	s.t.Helper()
+	r.Settle(func(e *audit.Entry) { e.Status, e.Credits = 200, credits.Credit })
+	s.check(r.Settled(10 * time.Second))
+	return r.Entry().RequestID
+}
+
+// drain sends everything.
+func (w *worker) drain(ctx context.Context) error {
+	for {
+		more, err := w.sendNext(ctx)
+		if err != nil {
+			return err
+		}
+		if !more {
+			return w.sendPending(ctx)
+		}
+	}
+}
+
+// TestEveryEntryIsSentWithItsLastValues lets two nodes write entries that take from no time to longer than their
+// floor, in all ways, while workers crash before and after a batch is stored.
+func TestEveryEntryIsSentWithItsLastValues(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		to := newTarget()
+		servers := []*server{newServer(t, d, to), newServer(t, d, to)}
+		servers[0].start(servers[1])
+		var writing sync.WaitGroup
+		var left atomic.Int64
+		for n := range 8 {
+			s := servers[n%2]
+			left.Add(1)
+			writing.Go(func() {
+				defer left.Add(-1)
+				for range 40 {
+					s.writeEntry()
+				}
+			})
+		}
+		for _, s := range servers {
+			writing.Go(func() {
+				for left.Load() > 0 {
+					s.raise()
+				}
+			})
+		}
+		crashes := 0
+		for w := servers[0].worker(); left.Load() > 0; {
+			switch crash := rand.IntN(6); crash {
+			case 0:
+				to.set(func(to *target) { to.forgets = errors.New("crash") })
+			case 1:
+				to.set(func(to *target) { to.fails = errors.New("crash") })
+			}
+			if err := w.drain(t.Context()); err != nil {
+				crashes++
+				w = servers[crashes%2].worker()
+			}
+			to.set(func(to *target) { to.fails, to.forgets = nil, nil })
+		}
+		writing.Wait()
+		for _, s := range servers {
+			s.raise()
+		}
+		w := servers[0].worker()
+		servers[0].check(w.drain(t.Context()))
+		stored, err := audit.ReadBetween(t.Context(), d, "", ids.Floor(ids.Request, time.Now().Add(time.Hour)), 10_000)
+		servers[0].check(err)
+		if len(stored) != 8*40 || len(to.ids()) != len(stored) {
+			t.Errorf("got %d of %d entries after %d crashes, want all of 320", len(to.ids()), len(stored), crashes)
+		}
+		for _, e := range stored {
+			if got := to.last[e.RequestID]; got == nil || got.Credits != e.Credits || got.Tenant != e.Tenant || !got.Settled {
+				t.Errorf("got %+v, want %+v", got, e)
+			}
+		}
+		if status, err := w.ReadStatus(t.Context()); err != nil || status.Pending != 0 || status.Lag != 0 {
+			t.Errorf("got %+v (%v), want nothing left", status, err)
+		}
+	})
+}
+
+// writeEntry writes an entry in one of the ways that the server does.
+func (s *server) writeEntry() {
+	pause := func() { time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond) }
+	r := s.open()
+	switch rand.IntN(4) {
+	case 0: // a short request
+		pause()
+		s.settle(r)
+	case 1: // a stream
+		s.check(r.Durable(10 * time.Second))
+		pause()
+		s.settle(r)
+	case 2: // a change
+		pause()
+		s.check(s.sink.DB.Write(s.t.Context(), func(tx *db.Tx) error {
+			return r.SettleIn(s.t.Context(), tx, func(e *audit.Entry) { e.Status = 201 })
+		}))
+	case 3: // a job
+		id := s.settle(r)
+		pause()
+		s.check(s.sink.DB.Write(s.t.Context(), func(tx *db.Tx) error {
+			_, err := audit.Amend(s.t.Context(), tx, id, func(e *audit.Entry) { e.Credits = 7 * credits.Credit })
+			return err
+		}))
+	}
+}
+
+func TestOpenEntryHoldsUpNoOthers(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		to := newTarget()
+		s := newServer(t, d, to)
+		s.start()
+		stream := s.open()
+		s.check(stream.Durable(10 * time.Second))
+		later := s.settle(s.open())
+		s.raise()
+		w := s.worker()
+		s.check(w.drain(t.Context()))
+		if got := to.ids(); !slices.Equal(got, []string{later}) {
+			t.Errorf("got %v, want %s, which is settled", got, later)
+		}
+		s.settle(stream)
+		s.check(w.drain(t.Context()))
+		if got := to.ids(); len(got) != 2 {
+			t.Errorf("got %v, want both entries", got)
+		}
+		s.check(w.drain(t.Context()))
+		if len(to.batches) != 2 {
+			t.Errorf("got batches %v, want each entry once", to.batches)
+		}
+	})
+}
+
+func TestEntriesOfDeadNodeAreSentAfterItsEviction(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		to := newTarget()
+		s, dead := newServer(t, d, to), newServer(t, d, to)
+		s.start(dead)
+		stream := dead.open()
+		s.check(stream.Durable(10 * time.Second))
+		s.settle(s.open())
+		s.raise()
+		w := s.worker()
+		s.check(w.drain(t.Context()))
+		if got := to.ids(); len(got) != 0 {
+			t.Errorf("got %v beyond the floor of a node that may insert more", got)
+		}
+		s.check(dead.node.Leave(t.Context())) // has the same effect as an eviction
+		if n, err := s.log.Recover(t.Context(), d); err != nil || n != 1 {
+			t.Fatalf("recovered %d entries (%v), want 1", n, err)
+		}
+		s.check(w.drain(t.Context()))
+		if got := to.ids(); len(got) != 2 || to.last[stream.Entry().RequestID].UsageSource != audit.UsageRecovered {
+			t.Errorf("got %v, want the recovered entry and another one", got)
+		}
+	})
+}
+
+func TestWorkerThatLostItsClaimStoresNothing(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		to := newTarget()
+		first, second := newServer(t, d, to), newServer(t, d, to)
+		first.start(second)
+		first.settle(first.open())
+		first.raise()
+		second.raise()
+		lost := first.worker()
+		w := second.worker()
+		if err := lost.drain(t.Context()); !errors.Is(err, nodes.ErrClaimLost) {
+			t.Errorf("got %v, want ErrClaimLost", err)
+		}
+		second.check(w.drain(t.Context()))
+		if len(to.batches) != 2 {
+			t.Errorf("got batches %v, want the entry again by the second node", to.batches)
+		}
+	})
+}
+
+func TestFailedSinkBacksOffOnAllNodesAndContinues(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		to := newTarget()
+		first, second := newServer(t, d, to), newServer(t, d, to)
+		first.start(second)
+		id := first.settle(first.open())
+		first.raise()
+		second.raise()
+		_, err := first.write("DELETE FROM meta WHERE name = 'log_sink_test_claim'")
+		first.check(err)
+		now := time.Now()
+		for _, s := range []*server{first, second} {
+			s.sink.Now = func() time.Time { return now }
+		}
+		to.fails = errors.New("broker is down")
+		if err := first.sink.runOnce(t.Context()); !errors.Is(err, to.fails) {
+			t.Fatalf("got %v, want the failure", err)
+		}
+		if err := second.sink.runOnce(t.Context()); err != nil {
+			t.Errorf("got %v during the backoff, want no attempt", err)
+		}
+		status, err := second.sink.ReadStatus(t.Context())
+		if err != nil || status.FailedAt == nil || status.Failure != "broker is down" || status.Lag <= 0 {
+			t.Errorf("got %+v (%v), want the failure", status, err)
+		}
+		if _, err := second.sink.Check(t.Context()); err == nil {
+			t.Error("doctor reports no failure")
+		}
+		to.set(func(to *target) { to.fails = nil })
+		now = now.Add(firstBackoff + time.Second)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- second.sink.runOnce(ctx) }()
+		for begun := time.Now(); ; time.Sleep(time.Millisecond) {
+			if status, err = first.sink.ReadStatus(t.Context()); err != nil || status.FailedAt == nil {
+				break
+			}
+			if time.Since(begun) > 10*time.Second {
+				t.Fatal("the failure is still reported")
+			}
+		}
+		stop()
+		if err := errors.Join(err, <-done); err != nil {
+			t.Fatal(err)
+		}
+		if got := to.ids(); !slices.Equal(got, []string{id}) || status.Sent != 1 {
+			t.Errorf("got %v and %+v, want %s", got, status, id)
+		}
+	})
+}
+
+func TestBackoffGrowsToAMinute(t *testing.T) {
+	t.Parallel()
+	var got []time.Duration
+	for n := range int64(7) {
+		got = append(got, backoff(n))
+	}
+	want := []time.Duration{5 * time.Second, 5 * time.Second, 10 * time.Second, 20 * time.Second, 40 * time.Second, time.Minute, time.Minute}
+	if !slices.Equal(got, want) || backoff(1<<40) != time.Minute {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestUnsentEntriesAreKept(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := newServer(t, d, newTarget())
+		limit := time.Now().Add(time.Hour)
+		unsent := func() time.Time {
+			t.Helper()
+			at, err := audit.Unsent(t.Context(), d, limit)
+			s.check(err)
+			return at
+		}
+		if got := unsent(); !got.Equal(limit) {
+			t.Errorf("got %v without sinks, want %v", got, limit)
+		}
+		s.start()
+		stream := s.open()
+		s.check(stream.Durable(10 * time.Second))
+		s.raise()
+		w := s.worker()
+		if got := unsent(); !got.Equal(ids.Time(w.position)) {
+			t.Errorf("got %v, want the position", got)
+		}
+		s.check(w.drain(t.Context()))
+		if got := unsent(); !got.Equal(ids.Time(stream.Entry().RequestID)) {
+			t.Errorf("got %v, want the time of the open entry", got)
+		}
+	})
+}
+
+func TestForgottenSinkLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		s := newServer(t, d, newTarget())
+		s.start()
+		s.check(s.open().Durable(10 * time.Second))
+		s.raise()
+		w := s.worker()
+		s.check(w.drain(t.Context()))
+		purge := func(now time.Time) {
+			t.Helper()
+			s.check(d.Write(t.Context(), func(tx *db.Tx) error {
+				_, err := Purge(t.Context(), tx, now, 100)
+				return err
+			}))
+		}
+		purge(time.Now())
+		if status, err := w.ReadStatus(t.Context()); err != nil || !status.Started || status.Pending != 1 {
+			t.Errorf("got %+v (%v), want a sink with a pending entry", status, err)
+		}
+		purge(time.Now().Add(forgetAfter + time.Hour))
+		if status, err := w.ReadStatus(t.Context()); err != nil || status.Started || status.Pending != 0 {
+			t.Errorf("got %+v (%v), want none", status, err)
+		}
+		if n, err := db.Count(t.Context(), d, "log_sink_pending"); err != nil || n != 0 {
+			t.Errorf("got %d pending entries (%v), want none", n, err)
+		}
+		if err := w.store(t.Context(), w.position, 0, func(*db.Tx) error { return nil }); !errors.Is(err, errForgotten) {
+			t.Errorf("got %v, want that the sink is forgotten", err)
+		}
+	})
+}

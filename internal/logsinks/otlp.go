@@ -1,0 +1,128 @@
+package logsinks
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/exporters/otlp/otlplog/otlploghttp"
+	"go.opentelemetry.io/otel/log"
+	sdklog "go.opentelemetry.io/otel/sdk/log"
+	"go.opentelemetry.io/otel/sdk/resource"
+
+	"turnpike/internal/audit"
+)
+
+// eventName is the name of all records, by which a collector can route them.
+const eventName = "turnpike.request"
+
+// otlpSender exports synchronously: the SDK's processors drop records that a collector doesn't accept.
+type otlpSender struct {
+	exporter *otlploghttp.Exporter
+	provider *sdklog.LoggerProvider
+	logger   log.Logger
+	records  *recordList
+}
+
+// recordList collects the records of a batch.
+type recordList struct{ list []sdklog.Record }
+
+func (r *recordList) OnEmit(_ context.Context, record *sdklog.Record) error {
+	r.list = append(r.list, record.Clone())
+	return nil
+}
+
+func (r *recordList) Enabled(context.Context, sdklog.EnabledParameters) bool { return true }
+func (r *recordList) Shutdown(context.Context) error                         { return nil }
+func (r *recordList) ForceFlush(context.Context) error                       { return nil }
+
+// OpenOTLP returns a sender to the collector of the standard variables. The resource describes this server.
+func OpenOTLP(ctx context.Context, about *resource.Resource) (Sender, error) {
+	exporter, err := otlploghttp.New(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("OpenTelemetry: %w", err)
+	}
+	records := &recordList{}
+	provider := sdklog.NewLoggerProvider(sdklog.WithResource(about), sdklog.WithProcessor(records))
+	return &otlpSender{exporter, provider, provider.Logger("turnpike/request-log"), records}, nil
+}
+
+// Send implements Sender.
+func (s *otlpSender) Send(ctx context.Context, list []*audit.Entry) error {
+	s.records.list = s.records.list[:0]
+	for _, e := range list {
+		r, err := newOTLPRecord(e)
+		if err != nil {
+			return fmt.Errorf("encode %s: %w", e.RequestID, err)
+		}
+		s.logger.Emit(ctx, r)
+	}
+	if err := s.exporter.Export(ctx, s.records.list); err != nil {
+		return fmt.Errorf("OpenTelemetry: %w", err)
+	}
+	return nil
+}
+
+// Close implements Sender.
+func (s *otlpSender) Close() {
+	_ = s.provider.Shutdown(context.Background()) // nothing is buffered
+	_ = s.exporter.Shutdown(context.Background())
+}
+
+// newOTLPRecord returns a record whose body has the fields of the API. Its attributes identify the entry
+// without the body.
+func newOTLPRecord(e *audit.Entry) (r log.Record, err error) {
+	text, err := json.Marshal(newRecord(e))
+	if err != nil {
+		return r, err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	var fields map[string]any
+	if err := decoder.Decode(&fields); err != nil {
+		return r, err
+	}
+	r.SetEventName(eventName)
+	r.SetTimestamp(e.CreatedAt)
+	r.SetObservedTimestamp(time.Now())
+	r.SetSeverity(log.SeverityInfo)
+	r.SetBody(otlpValue(fields))
+	r.AddAttributes(log.String("turnpike.request_id", e.RequestID), log.String("turnpike.workspace_id", e.WorkspaceID), log.String("turnpike.environment", string(e.Environment)))
+	return r, nil
+}
+
+// otlpValue converts decoded JSON. It leaves out fields that are null.
+func otlpValue(v any) log.Value {
+	switch v := v.(type) {
+	case string:
+		return log.StringValue(v)
+	case bool:
+		return log.BoolValue(v)
+	case json.Number:
+		if n, err := v.Int64(); err == nil {
+			return log.Int64Value(n)
+		}
+		f, _ := v.Float64() // a number of JSON
+		return log.Float64Value(f)
+	case []any:
+		list := make([]log.Value, len(v))
+		for i, item := range v {
+			list[i] = otlpValue(item)
+		}
+		return log.SliceValue(list...)
+	case map[string]any:
+		fields := make([]log.KeyValue, 0, len(v))
+		for name, field := range v {
+			if field != nil {
+				fields = append(fields, log.KeyValue{Key: name, Value: otlpValue(field)})
+			}
+		}
+		slices.SortFunc(fields, func(a, b log.KeyValue) int { return strings.Compare(a.Key, b.Key) })
+		return log.MapValue(fields...)
+	}
+	return log.Value{}
+}

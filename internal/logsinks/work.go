@@ -1,0 +1,182 @@
+package logsinks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"turnpike/internal/audit"
+	"turnpike/internal/db"
+	"turnpike/internal/nodes"
+)
+
+const (
+	// batchEntries limits the memory and what a crash repeats.
+	batchEntries = 1000
+	// pollInterval is the wait after everything was read.
+	pollInterval = 2 * time.Second
+	// pendingInterval is how often a sink looks for pending entries that have settled. It reads all of them,
+	// and requests that take minutes are among them.
+	pendingInterval = 10 * time.Second
+	// storeInterval is how often a position is stored that has no new entries before it.
+	storeInterval = time.Minute
+	sendTimeout   = 30 * time.Second
+)
+
+// errForgotten means that the sink's row was deleted. The next attempt stores a new one.
+var errForgotten = errors.New("the log sink was deleted from the database; it starts again with new entries")
+
+// worker is a sink on the node that has the claim.
+type worker struct {
+	*Sink
+	claim  *nodes.Claim
+	sender Sender
+
+	position  string
+	storedAt  time.Time // when the position was stored
+	pendingAt time.Time // when pending entries were read
+}
+
+// run sends until ctx ends or something fails.
+func (w *worker) run(ctx context.Context) (err error) {
+	if w.position, err = w.register(ctx); err != nil {
+		return err
+	}
+	if w.sender, err = w.Open(ctx); err != nil {
+		return err
+	}
+	defer w.sender.Close()
+	for {
+		more, err := w.sendNext(ctx)
+		if err != nil {
+			return err
+		}
+		if time.Since(w.pendingAt) >= pendingInterval {
+			if err := w.sendPending(ctx); err != nil {
+				return err
+			}
+			w.pendingAt = time.Now()
+		}
+		if more {
+			continue
+		}
+		select {
+		case <-time.After(pollInterval):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// sendNext sends the next batch of the log and reports whether there is more. It reads the floors first, so
+// that every entry below them is visible.
+func (w *worker) sendNext(ctx context.Context) (more bool, err error) {
+	floors, err := audit.ReadFloors(ctx, w.DB)
+	if err != nil {
+		return false, err
+	}
+	if w.position == "" {
+		return false, w.start(ctx, floors)
+	}
+	if floors.Lowest <= w.position {
+		return false, nil
+	}
+	list, err := audit.ReadBetween(ctx, w.DB, w.position, floors.Lowest, batchEntries)
+	if err != nil {
+		return false, err
+	}
+	more = len(list) == batchEntries
+	next := floors.Lowest
+	if more {
+		next = list[len(list)-1].RequestID
+	}
+	if len(list) == 0 && time.Since(w.storedAt) < storeInterval {
+		w.position = next
+		return false, nil
+	}
+	var settled []*audit.Entry
+	var open []string
+	for _, e := range list {
+		if e.Settled {
+			settled = append(settled, e)
+		} else {
+			open = append(open, e.RequestID)
+		}
+	}
+	if err := w.send(ctx, settled); err != nil {
+		return false, err
+	}
+	return more, w.store(ctx, next, len(settled), func(tx *db.Tx) error { return audit.AddPending(ctx, tx, w.Name, open) })
+}
+
+// start begins with new entries, once every node marks the late ones. Up to the highest floor, a transaction
+// may still commit a late entry that it couldn't mark for this sink.
+func (w *worker) start(ctx context.Context, floors audit.Floors) error {
+	if floors.Lowest == "" {
+		return nil
+	}
+	slog.Info("sending the request log from now on", "sink", w.Name)
+	return w.store(ctx, floors.Highest, 0, func(*db.Tx) error { return nil })
+}
+
+// sendPending sends the pending entries that have settled.
+func (w *worker) sendPending(ctx context.Context) error {
+	for after := ""; ; {
+		list, err := audit.ReadPending(ctx, w.DB, w.Name, after, batchEntries)
+		if err != nil || len(list) == 0 {
+			return err
+		}
+		entries := make([]*audit.Entry, len(list))
+		for i, p := range list {
+			entries[i] = p.Entry
+		}
+		if err := w.send(ctx, entries); err != nil {
+			return err
+		}
+		if err := w.store(ctx, w.position, len(list), func(tx *db.Tx) error { return audit.RemovePending(tx, w.Name, list) }); err != nil {
+			return err
+		}
+		after = list[len(list)-1].RequestID
+	}
+}
+
+func (w *worker) send(ctx context.Context, list []*audit.Entry) error {
+	if len(list) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, sendTimeout, fmt.Errorf("no acknowledgment within %v", sendTimeout))
+	defer cancel()
+	err := w.sender.Send(ctx, list)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
+}
+
+// store stores the position and the number of sent entries. It fails if another node has taken over the work, or could have.
+func (w *worker) store(ctx context.Context, position string, sent int, change func(*db.Tx) error) error {
+	ctx = context.WithoutCancel(ctx) // what was sent must not be sent again because this node stops
+	err := w.DB.Write(ctx, func(tx *db.Tx) error {
+		if err := w.claim.Check(ctx, tx); err != nil {
+			return err
+		}
+		if err := w.Node.AssertAlive(tx); err != nil {
+			return err
+		}
+		n, err := tx.Exec(ctx, "UPDATE log_sinks SET position = $2, sent = sent + $3, seen_at = $4, failures = 0, failed_at = NULL, failure = NULL WHERE name = $1",
+			w.Name, position, int64(sent), w.now().UnixMicro())
+		if err == nil && n == 0 {
+			err = errForgotten
+		}
+		if err != nil {
+			return err
+		}
+		return change(tx)
+	})
+	if err == nil {
+		w.position, w.storedAt = position, time.Now()
+	}
+	return db.Wrap(err, "store the position of a log sink")
+}
