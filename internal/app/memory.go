@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"log/slog"
 	"os"
 	"runtime/debug"
 	"runtime/metrics"
@@ -27,7 +26,7 @@ const (
 	maxForCalls = 64 << 20
 
 	// startupTime is when memory that only the startup needed is returned to
-	// the system a second time: background work starts with the server.
+	// the system.
 	startupTime = time.Second
 
 	tuneInterval = 250 * time.Millisecond
@@ -42,7 +41,6 @@ func TuneMemory(ctx context.Context, inFlight func() int64) {
 	}
 	debug.SetGCPercent(gcPercent)
 	debug.SetMemoryLimit(baseLimit)
-	returnStartupMemory()
 	go func() {
 		tick := time.NewTicker(tuneInterval)
 		defer tick.Stop()
@@ -53,7 +51,7 @@ func TuneMemory(ctx context.Context, inFlight func() int64) {
 			case <-ctx.Done():
 				return
 			case <-freeMemory:
-				returnStartupMemory()
+				debug.FreeOSMemory()
 			case <-tick.C:
 			}
 			live, outside := inUse()
@@ -63,14 +61,6 @@ func TuneMemory(ctx context.Context, inFlight func() int64) {
 			}
 		}
 	}()
-}
-
-// returnStartupMemory returns memory that only the startup needed to the system.
-func returnStartupMemory() {
-	debug.FreeOSMemory()
-	if err := dropProgramPages(); err != nil {
-		slog.Debug("failed to return pages of the program", "err", err)
-	}
 }
 
 // memoryLimit returns the memory at which garbage is collected, in steps, so that

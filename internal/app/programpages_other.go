@@ -1,5 +1,0 @@
-//go:build !linux
-
-package app
-
-func dropProgramPages() error { return nil }
