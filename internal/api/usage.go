@@ -30,6 +30,8 @@ type usageObject struct {
 	CachedTokens     int64         `json:"cached_tokens"`
 	Credits          credits.Micro `json:"credits"`
 	SimulatedCredits credits.Micro `json:"simulated_credits"`
+	LatencyP50MS     *int64        `json:"latency_p50_ms,omitzero"`
+	LatencyP95MS     *int64        `json:"latency_p95_ms,omitzero"`
 }
 
 type usageList struct {
@@ -49,7 +51,7 @@ var defaultUsageRange = map[spend.Bucket]time.Duration{
 const maxUsageRows = 10_000
 
 func getUsage(ctx context.Context, c *Call) (any, error) {
-	q := c.query("start", "end", "bucket", "group_by")
+	q := c.query("start", "end", "bucket", "group_by", "include")
 	u := spend.UsageQuery{Tenant: c.Principal.Tenant, Project: c.Principal.Project, Bucket: cmp.Or(choice(q, "bucket", spend.Buckets), spend.ByDay),
 		Start: q.time("start"), End: q.time("end"), GroupBy: []string{}, Most: maxUsageRows}
 	if text := q.text("group_by"); text != "" {
@@ -63,6 +65,14 @@ func getUsage(ctx context.Context, c *Call) (any, error) {
 	}
 	if byUser && (u.Bucket == spend.ByMinute || u.Bucket == spend.ByHour) {
 		q.fail(fault.Invalid("bucket", "Usage by user is stored by the day. Set bucket to day or month."))
+	}
+	switch include := q.text("include"); {
+	case include != "" && include != "latency":
+		q.fail(fault.Invalid("include", "include must be latency."))
+	case include != "" && byUser:
+		q.fail(fault.Invalid("include", "Usage by user has no latency. Remove include, or group by something else."))
+	default:
+		u.Latencies = include != ""
 	}
 	if q.err != nil {
 		return nil, q.err
@@ -92,6 +102,10 @@ func getUsage(ctx context.Context, c *Call) (any, error) {
 	out.Data = make([]*usageObject, len(list))
 	for i := range list {
 		out.Data[i] = newUsageObject(&list[i], u.GroupBy)
+		if p50 := list[i].Latencies.Quantile(0.5); p50 > 0 {
+			p95 := list[i].Latencies.Quantile(0.95)
+			out.Data[i].LatencyP50MS, out.Data[i].LatencyP95MS = new(p50.Milliseconds()), new(p95.Milliseconds())
+		}
 	}
 	return out, nil
 }

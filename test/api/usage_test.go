@@ -13,6 +13,7 @@ import (
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/ids"
+	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
 )
 
@@ -185,6 +186,40 @@ func TestUsageIsTheSumOfTheLog(t *testing.T) {
 	})
 }
 
+func TestUsageIncludesLatencyOfSuccessfulRequests(t *testing.T) {
+	eachGateway(t, both, nil, func(t *testing.T, m *gatewayClient) {
+		m.Clock.Run(t)
+		m.openai.Queue(upstreams.OpenAIReply{Delay: 30 * time.Millisecond}) // longer than a step of the clock
+		for model, status := range map[string]int{"small": 200, "no-such-model": 404} {
+			answer := m.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: m.key, Body: body(model, "hi", nil)})
+			if answer.Status != status {
+				t.Fatalf("%s: %d %s", model, answer.Status, answer.Body)
+			}
+			m.entry(t, answer)
+		}
+		rows := func(query string) map[string]map[string]any {
+			var list struct{ Data []map[string]any }
+			if err := json.Unmarshal(m.get(t, "/v1/usage?group_by=model"+query).Body, &list); err != nil {
+				t.Fatal(err)
+			}
+			out := map[string]map[string]any{}
+			for _, row := range list.Data {
+				out[row["model"].(string)] = row
+			}
+			return out
+		}
+		row := rows("&include=latency")["small"]
+		p50, _ := row["latency_p50_ms"].(float64)
+		p95, _ := row["latency_p95_ms"].(float64)
+		if p50 <= 0 || p95 < p50 {
+			t.Errorf("the latency is %v (p50) and %v (p95), want both: %v", p50, p95, row)
+		}
+		if row := rows("")["small"]; row == nil || row["latency_p50_ms"] != nil {
+			t.Errorf("usage without include is %v, want no latency", row)
+		}
+	})
+}
+
 func TestInvalidUsageQueriesAreRejected(t *testing.T) {
 	eachShared(t, sqlite, func(t *testing.T, s *harness.Server) {
 		c := newClient(t, s, "live")
@@ -193,7 +228,7 @@ func TestInvalidUsageQueriesAreRejected(t *testing.T) {
 			"bucket=week": "bucket", "group_by=who": "group_by", "group_by=key,key": "group_by", "group_by=key,": "group_by", "start=x": "start", "end=-1": "end",
 			fmt.Sprintf("start=%d&end=%d", now, now): "start", fmt.Sprintf("start=%d&end=%d", now, now-1): "start",
 			fmt.Sprintf("bucket=minute&start=%d&end=%d", now-86401, now): "start", fmt.Sprintf("bucket=hour&start=%d&end=%d", now-32*86400, now): "start",
-			"start=0": "start", "key=key_1": "key",
+			"start=0": "start", "key=key_1": "key", "include=cost": "include", "include=latency&group_by=user": "include",
 		} {
 			r := c.ask(t, "GET", "/v1/usage?"+query, nil)
 			if r.Status != 400 || r.Text("error.param") != param {

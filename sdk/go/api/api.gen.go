@@ -585,6 +585,11 @@ const (
 	GetUsageParamsBucketMonth  GetUsageParamsBucket = "month"
 )
 
+// Defines values for GetUsageParamsInclude.
+const (
+	Latency GetUsageParamsInclude = "latency"
+)
+
 // Defines values for ListVideosParamsOrder.
 const (
 	ListVideosParamsOrderAsc  ListVideosParamsOrder = "asc"
@@ -3423,6 +3428,12 @@ type UsageRow struct {
 	InputTokens int    `json:"input_tokens"`
 	KeyID       *KeyID `json:"key_id,omitempty"`
 
+	// LatencyP50Ms With `include=latency`: the median latency of successful requests in milliseconds, estimated from counts in 16 ranges. Absent without one.
+	LatencyP50Ms *int `json:"latency_p50_ms,omitempty"`
+
+	// LatencyP95Ms With `include=latency`: the latency that 95% of the successful requests didn't exceed.
+	LatencyP95Ms *int `json:"latency_p95_ms,omitempty"`
+
 	// Model With `model`: the model that ran.
 	Model        *string `json:"model,omitempty"`
 	OutputTokens int     `json:"output_tokens"`
@@ -4701,12 +4712,18 @@ type GetUsageParams struct {
 	// GroupBy The dimensions to group by: `key`, `project`, `model` and `provider`, separated by commas, or `user` alone with the bucket `day` or `month`. Requests without an end user aren't in the groups of `user`.
 	GroupBy *string `form:"group_by,omitempty" json:"group_by,omitempty"`
 
+	// Include `latency` adds the latency of successful requests. Usage by `user` has none.
+	Include *GetUsageParamsInclude `form:"include,omitempty" json:"include,omitempty"`
+
 	// ServiceProject The project of the request.
 	ServiceProject *ServiceProject `json:"Service-Project,omitempty"`
 }
 
 // GetUsageParamsBucket defines parameters for GetUsage.
 type GetUsageParamsBucket string
+
+// GetUsageParamsInclude defines parameters for GetUsage.
+type GetUsageParamsInclude string
 
 // ListVideosParams defines parameters for ListVideos.
 type ListVideosParams struct {
@@ -14320,6 +14337,18 @@ func NewGetUsageRequest(server string, params *GetUsageParams) (*http.Request, e
 		if params.GroupBy != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "group_by", *params.GroupBy, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Include != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "include", *params.Include, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {

@@ -4437,6 +4437,10 @@ export interface components {
             credits: components["schemas"]["Credits"];
             /** @description The simulated cost of test requests. */
             simulated_credits: components["schemas"]["Credits"];
+            /** @description With `include=latency`: the median latency of successful requests in milliseconds, estimated from counts in 16 ranges. Absent without one. */
+            latency_p50_ms?: number;
+            /** @description With `include=latency`: the latency that 95% of the successful requests didn't exceed. */
+            latency_p95_ms?: number;
         };
         /** @description The content of a request. */
         AuditContent: {
@@ -7092,6 +7096,8 @@ export interface operations {
                 bucket?: "minute" | "hour" | "day" | "month";
                 /** @description The dimensions to group by: `key`, `project`, `model` and `provider`, separated by commas, or `user` alone with the bucket `day` or `month`. Requests without an end user aren't in the groups of `user`. */
                 group_by?: string;
+                /** @description `latency` adds the latency of successful requests. Usage by `user` has none. */
+                include?: "latency";
             };
             header?: {
                 /** @description The project of the request. */
