@@ -43,6 +43,9 @@ var functions = template.FuncMap{
 	"forecast":   showForecast,
 	"short":      shortened,
 	"verifyTabs": verifyTabs,
+	"month":      showMonth,
+	"reason":     shortReason,
+	"seconds":    func(n int64) string { return roughly(time.Duration(n) * time.Second) },
 	"words":      func(s string) string { return strings.ReplaceAll(s, "_", " ") },
 }
 
@@ -174,10 +177,10 @@ func showRounded(v any) string {
 }
 
 // showAligned formats credits for columns: with four decimals, so that the points are
-// below each other. The tooltip has the exact amount.
+// below each other. The tooltip has the exact amount. Zero is a dash.
 func showAligned(v any) template.HTML {
 	amount, ok := indirect(v).(credits.Micro)
-	if !ok {
+	if !ok || amount == 0 {
 		return none
 	}
 	short := web.GroupThousands(strconv.FormatFloat(amount.Float(), 'f', 4, 64))
@@ -219,6 +222,23 @@ func showDuration(d time.Duration) string {
 		return strconv.FormatFloat(d.Seconds(), 'f', 2, 64) + " s"
 	}
 	return roughly(d)
+}
+
+// showMonth formats a month, such as 2026-11.
+func showMonth(v any) string {
+	t, err := time.Parse("2006-01", fmt.Sprint(v))
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	return t.Format("January 2006")
+}
+
+// shortReason shortens the reason of a failed attempt for lists, where the status says enough.
+func shortReason(s string) string {
+	if rest, ok := strings.CutPrefix(s, "the endpoint returned "); ok {
+		return strings.TrimSuffix(rest, " instead of a 2xx status")
+	}
+	return s
 }
 
 // between returns the time from one moment to the other, or 0 if either is missing.

@@ -21,7 +21,7 @@ func TestDollarsAreShownBesideCredits(t *testing.T) {
 			cfg := harness.Config(t, "sqlite")
 			cfg.CreditUSD = rate
 			cfg.Providers = []config.Provider{{Name: "first", Type: config.OpenAI, BaseURL: config.Address(upstream.BaseURL()), APIKey: "sk-one", Weight: 1,
-				Models: []config.ProviderModel{{ID: "small", Price: &config.ModelPrice{Input: "2000", Output: "8000"}}}}}
+				Models: []config.ProviderModel{{ID: "small", Price: &config.ModelPrice{Input: "2000", Output: "8000"}}, {ID: "tiny", Price: &config.ModelPrice{Input: "0.02", Output: "0"}}}}}
 			s := harness.Start(t, cfg, harness.NewClock())
 			w := s.Workspace(t, "acme")
 			b := member(t, s, w, accounts.Owner)
@@ -38,7 +38,7 @@ func TestDollarsAreShownBesideCredits(t *testing.T) {
 				"":               `100</span> <span class="usd">$1.00</span>`,
 				"billing":        `100</span> <span class="usd">$1.00</span>`,
 				"usage":          `100.0000 <span class="usd">$1.0000</span>`,
-				"requests":       `100 <span class="usd">$1.0000</span>`,
+				"requests":       `100.0000 <span class="usd">$1.000000</span>`,
 				"requests/" + id: `100 <span class="usd">$1.00</span>`,
 				"keys":           `100 of 123,456</span> <span class="usd">$1.00 of $1,234.56</span>`,
 				"keys/" + keyID:  `100 of 123,456</span> <span class="usd">$1.00 of $1,234.56</span>`,
@@ -53,12 +53,21 @@ func TestDollarsAreShownBesideCredits(t *testing.T) {
 				}
 			}
 			upstream.Queue(upstreams.OpenAIReply{Usage: &upstreams.OpenAIUsage{Input: 100, Output: 100}})
+			id = s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: key, Body: chatWith("tiny", "hi")}).Want(t, 200, "").Header.Get("X-Request-Id")
+			if rate != "" { // parts of a cent are still numbers
+				s.Eventually(t, func() bool {
+					return strings.Contains(b.get(t, b.in(accounts.Live, "requests")).body, `0.0002 <span class="usd">$0.000002</span>`)
+				})
+				b.get(t, b.in(accounts.Live, "requests/"+id)).shows(t, `0.0002 <span class="usd">$0.000002</span>`)
+				b.get(t, b.in(accounts.Live, "requests")).shows(t, `Credits <span class="usd">Dollars</span>`)
+			}
+			upstream.Queue(upstreams.OpenAIReply{Usage: &upstreams.OpenAIUsage{Input: 100, Output: 100}})
 			s.Do(t, harness.Request{Method: "POST", Path: "/v1/agents/runs", Key: key, Body: map[string]any{"model": "small", "input": "hi", "max_steps": 1}}).Want(t, 200, "")
 			s.Eventually(t, func() bool { return strings.Contains(b.get(t, b.in(accounts.Live, "runs")).body, "completed</span>") })
 			if runs := b.get(t, b.in(accounts.Live, "runs")); rate == "" {
 				runs.hides(t, `class="usd"`)
 			} else {
-				runs.shows(t, `100 <span class="usd">$1.0000</span>`)
+				runs.shows(t, `100.0000 <span class="usd">$1.0000</span>`)
 			}
 		})
 	}

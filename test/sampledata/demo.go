@@ -120,25 +120,28 @@ type demoKey struct {
 	name, project, model string
 	budget               credits.Micro
 	perDay               float64 // requests
-	cost                 credits.Micro
+	input, output        int64   // prices of a token, as in the catalog
 	id, hint             string
 }
 
+// cost returns what a request costs.
+func (k *demoKey) cost(input, output int64) int64 { return input*k.input + output*k.output }
+
 var demoKeys = []*demoKey{
-	{name: "Shop backend", project: "shop", model: "gpt-4.1-mini", budget: 900_000_000, perDay: 1900, cost: 20_400},
-	{name: "Support agent", project: "support", model: "gpt-4.1", budget: 800_000_000, perDay: 420, cost: 87_000},
-	{name: "Catalogue job", project: "catalogue", model: "gpt-4o-mini", budget: 300_000_000, perDay: 2600, cost: 4_200},
+	{name: "Shop backend", project: "shop", model: "gpt-4.1-mini", budget: 20_000_000_000, perDay: 1900, input: 400, output: 1600},
+	{name: "Support agent", project: "support", model: "gpt-4.1", budget: 20_000_000_000, perDay: 420, input: 2000, output: 8000},
+	{name: "Catalogue job", project: "catalogue", model: "gpt-4o-mini", budget: 10_000_000_000, perDay: 2600, input: 150, output: 600},
 }
 
 func (w *Workspace) demoKeys(t testing.TB) {
 	t.Helper()
 	keys := access.NewKeys(w.Ring, w.Clock.Now)
 	by := access.Caller{Actor: audit.Actor{Name: w.Owner.ID, IP: "203.0.113.24"}}
-	monthly := credits.Micro(4_000_000_000)
+	monthly := credits.Micro(60_000_000_000)
 	w.write(t, func(tx *db.Tx) error {
 		for _, p := range []accounts.Project{{ID: "shop", Name: "Shop"}, {ID: "support", Name: "Customer support"}, {ID: "catalogue", Name: "Catalogue texts"}} {
 			p.Tenant = w.Workspace.In(accounts.Live)
-			budget := credits.Micro(1_500_000_000)
+			budget := credits.Micro(30_000_000_000)
 			p.MonthlyBudget = &budget
 			if err := accounts.CreateProject(t.Context(), tx, &p, w.Clock.Now()); err != nil {
 				return err
@@ -194,7 +197,7 @@ func (w *Workspace) demoUsage(t testing.TB) {
 		}
 		for _, k := range demoKeys {
 			n := int64(k.perDay / 24 * busy * (0.7 + 0.6*dice.Float64()))
-			cost := n * int64(k.cost)
+			cost := n * k.cost(620, 180)
 			rows = append(rows, []any{w.Workspace.ID, "live", at.Unix(), k.id, k.project, k.model, "openai", n, (n + 20) / 60, n * 620, n * 180, cost, int64(0), n / 2, n / 3, n / 8})
 			if spend.PeriodOf(at) == spend.PeriodOf(now) {
 				for _, a := range []spend.Account{{Level: spend.Workspace, ID: w.Workspace.ID}, {Level: spend.Key, ID: k.id}, {Level: spend.Project, ID: spend.ProjectID(w.Workspace.ID, k.project)}} {
@@ -218,12 +221,6 @@ func (w *Workspace) demoUsage(t testing.TB) {
 			_, err := tx.Exec(t.Context(), `INSERT INTO spend (level, account_id, period, settled, leased) VALUES ($1, $2, $3, $4, 0)
 				ON CONFLICT (level, account_id, period) DO UPDATE SET settled = spend.settled + excluded.settled`, string(a.Level), a.ID, string(spend.PeriodOf(now)), n)
 			if err != nil {
-				return err
-			}
-		}
-		// The pictures were cheap.
-		for _, table := range []string{"usage_hours", "usage_days"} {
-			if _, err := tx.Exec(t.Context(), "UPDATE "+table+" SET credits = credits / 40 WHERE workspace_id = $1 AND model = 'dall-e-3'", w.Workspace.ID); err != nil {
 				return err
 			}
 		}
@@ -252,18 +249,20 @@ func (w *Workspace) demoRequests(t testing.TB, tx *db.Tx, dice *rand.Rand) error
 			at = at.Add(time.Duration(i-total+latest) * 9 * time.Minute)
 		}
 		k := demoKeys[dice.IntN(len(demoKeys))]
-		status, code, out := int64(200), any(nil), int64(60+dice.IntN(400))
+		status, code := int64(200), any(nil)
+		in, out := int64(200+dice.IntN(900)), int64(60+dice.IntN(400))
+		input, output, cost := any(in), any(out), k.cost(in, out)
 		took := int64(600_000 + dice.IntN(2_600_000))
 		switch {
 		case i%17 == 5:
-			status, code, out, took = 429, "rate_limit_exceeded", 0, 1_400
+			status, code, input, output, cost, took = 429, "rate_limit_exceeded", nil, nil, 0, 1_400
 		case i%23 == 9:
-			status, code, out = 502, "upstream_error", 0
+			status, code, input, output, cost = 502, "upstream_error", nil, nil, 0
 		}
 		id := ids.Floor(ids.Request, at)
 		id = id[:len(id)-3] + strconv.Itoa(100+i)
 		rows = append(rows, []any{id, w.Workspace.ID, "live", k.id, k.hint, "203.0.113." + strconv.Itoa(20+dice.IntN(6)), "POST", "/v1/chat/completions", k.project,
-			"lantern-shop/4.2", "node_demo", at.UnixMicro(), true, status, code, k.model, "openai", int64(200 + dice.IntN(900)), out, int64(0), int64(k.cost) + out*3, int64(0), "provider", took, took - 900})
+			"lantern-shop/4.2", "node_demo", at.UnixMicro(), true, status, code, k.model, "openai", input, output, int64(0), cost, int64(0), "provider", took, took - 900})
 		if code == nil {
 			w.RequestID = id
 		} else {
