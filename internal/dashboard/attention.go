@@ -272,11 +272,11 @@ func (l *attentionList) addEndpoints() error {
 		if e.Paused {
 			a.Severity, a.Text = broken, "paused"
 			if e.PausedReason == "manual" {
-				a.Severity, a.Text = tight, "paused by hand"
+				a.Severity, a.Text = tight, "paused manually"
 			}
 		}
 		if e.LastError != "" && e.PausedReason != "manual" {
-			a.Text += ": " + e.LastError
+			a.Text += ": " + shortReason(e.LastError)
 		}
 		l.add(access.WebhooksRead, a)
 	}
@@ -288,7 +288,7 @@ func (l *attentionList) addKeys() error {
 	for _, k := range keys {
 		a := attention{Severity: tight, Icon: "key-round", Title: "Key " + k.Name, Text: "expires, and its requests will be rejected", Link: l.req.to("keys/" + k.ID), Verb: "expires", At: k.ExpiresAt}
 		if k.Previous != nil {
-			a.Text, a.At = "its old secret …"+k.Previous.LastFour+" stops working", &k.Previous.ExpiresAt
+			a.Text, a.At = "old secret …"+k.Previous.LastFour+" stops working", &k.Previous.ExpiresAt
 		}
 		l.add(access.KeysRead, a)
 	}

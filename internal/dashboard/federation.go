@@ -242,7 +242,7 @@ func showRule(req *request, r *federation.Rule) (*view, error) {
 
 func editRulePage(req *request, r *federation.Rule) (*view, error) {
 	f, err := req.newRuleForm(r)
-	return &view{template: "federation_edit", title: "Change federation rule", data: f}, err
+	return &view{template: "federation_edit", title: "Edit federation rule", data: f}, err
 }
 
 func editRule(req *request) (*view, error) {

@@ -398,6 +398,9 @@ func (box *searchBox) rangeTitle() string {
 	return ""
 }
 
+// oneOf are the singulars of what the histograms count.
+var oneOf = map[string]string{"requests": "request", "deliveries": "delivery", "events": "event", "runs": "run", "jobs": "job", "batches": "batch"}
+
 // draw draws the histogram. A list without rows has none.
 func (box *searchBox) draw(t db.Timeline, counts *db.TimelineCounts, noun string) {
 	c := &timeline{Title: box.rangeTitle(), Noun: noun, Start: t.Start, End: t.End()}
@@ -415,6 +418,9 @@ func (box *searchBox) draw(t db.Timeline, counts *db.TimelineCounts, noun string
 	}
 	spec.Series = []chartSeries{failed, others}
 	c.Chart = newChart(spec)
+	if c.Rows == 1 {
+		c.Noun = oneOf[noun]
+	}
 	if counts.Since.After(t.Start) {
 		c.Chart.Gap = round(100 * float64(counts.Since.Sub(t.Start)) / float64(t.End().Sub(t.Start)))
 	}

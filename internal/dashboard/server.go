@@ -111,7 +111,7 @@ func editProviderPage(_ *request, d *operators.Definition) (*view, error) {
 		}
 		form.More = string(text)
 	}
-	return &view{template: "server_provider_edit", title: "Change provider", wide: true, data: form}, nil
+	return &view{template: "server_provider_edit", title: "Edit provider", wide: true, data: form}, nil
 }
 
 // otherFields returns the fields of a provider without an input, and without secrets.

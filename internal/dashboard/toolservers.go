@@ -209,7 +209,7 @@ func showToolServer(req *request, s *toolservers.Server) (*view, error) {
 }
 
 func editToolServerPage(_ *request, s *toolservers.Server) (*view, error) {
-	return &view{template: "tool_edit", title: "Change tool server", data: newToolServerForm(s)}, nil
+	return &view{template: "tool_edit", title: "Edit tool server", data: newToolServerForm(s)}, nil
 }
 
 // changeToolServer changes the server in the path and redirects to its page.
@@ -308,7 +308,7 @@ func finishToolConnection(req *request) (*view, error) {
 		if s != nil {
 			to += "/" + s.ID
 		}
-		return req.redirect(req.to(to), flash{Notice: f.Message})
+		return req.redirect(req.to(to), flash{Note: f.Message})
 	}
 	if err != nil {
 		return nil, err

@@ -279,7 +279,7 @@ func endpointName(e *webhooks.Endpoint) string {
 }
 
 func editEndpointPage(_ *request, e *webhooks.Endpoint) (*view, error) {
-	return &view{template: "webhook_edit", title: "Change endpoint", data: newEndpointForm(e)}, nil
+	return &view{template: "webhook_edit", title: "Edit endpoint", data: newEndpointForm(e)}, nil
 }
 
 func editEndpoint(req *request) (*view, error) {

@@ -60,8 +60,8 @@ func TestBillingShowsChargesToTheMicrocredit(t *testing.T) {
 			a = b.get(t, b.in(accounts.Live, "billing")).is(t, 200)
 			return strings.Contains(a.body, `<span class="stat">10</span>`)
 		})
-		month := s.Clock.Now().UTC().Format("2006-01")
-		a.shows(t, "Charged in "+month+": 10 <", b.in(accounts.Live, "requests/"+last), "Top keys by spend", "Top projects by spend", "90%", "100%",
+		month, named := s.Clock.Now().UTC().Format("2006-01"), s.Clock.Now().UTC().Format("January 2006")
+		a.shows(t, "Charged in "+named+": 10 <", b.in(accounts.Live, "requests/"+last), "Top keys by spend", "Top projects by spend", "90%", "100%",
 			`<a href="`+b.in(accounts.Live, "keys/"+botID)+`">bot</a>`, b.in(accounts.Live, "projects/shop"), "&lt;script&gt;alert(1)&lt;/script&gt;p").hides(t, evil, "/v1/models")
 		if first, second := strings.Index(a.body, ">bot</a>"), strings.Index(a.body, "&lt;script&gt;alert(1)&lt;/script&gt;</a>"); first > second {
 			t.Error("who spent most does not come first")
@@ -86,8 +86,8 @@ func TestBillingShowsChargesToTheMicrocredit(t *testing.T) {
 		now := s.Clock.Now().UTC()
 		s.Clock.Turn(time.Date(now.Year(), now.Month()+1, 2, 0, 0, 0, 0, time.UTC).Sub(now))
 		b.signIn(t)
-		next := b.get(t, b.in(accounts.Live, "billing")).shows(t, "No charges", `<span class="stat">0</span>`, `">`+month+`</a></td><td data-label="Credits" class="num">10.0000 <`).hides(t, last)
-		b.get(t, next.link(t, month)).shows(t, "Charged in "+month+": 10 <", last, `<span class="stat">0</span>`)
+		next := b.get(t, b.in(accounts.Live, "billing")).shows(t, "No charges", `<span class="stat">0</span>`, `">`+named+`</a></td><td data-label="Credits" class="num">10.0000 <`).hides(t, last)
+		b.get(t, next.link(t, named)).shows(t, "Charged in "+named+": 10 <", last, `<span class="stat">0</span>`)
 		for _, odd := range []string{"x", "2026-13", "0001-01", "9999-12", url.QueryEscape(`"><script>`)} {
 			b.get(t, b.in(accounts.Live, "billing?month="+odd)).is(t, 200).hides(t, `"><script>`)
 		}

@@ -272,7 +272,7 @@ func TestViewerCannotChangeWebhooks(t *testing.T) {
 		delivery := b.in(accounts.Test, "deliveries/"+one)
 		b.until(t, delivery, badge("good", "succeeded"))
 		v := member(t, b.s, b.workspace, accounts.Viewer)
-		v.get(t, path).shows(t, r.URL, "Latest deliveries").hides(t, "Rotate", "Replay events", "Send test", ">Delete<", ">Pause<", "Change…")
+		v.get(t, path).shows(t, r.URL, "Latest deliveries").hides(t, "Rotate", "Replay events", "Send test", "Delete endpoint", ">Pause<", ">Edit<")
 		v.get(t, b.in(accounts.Test, "webhooks")).shows(t, r.URL).hides(t, "New endpoint")
 		v.get(t, b.in(accounts.Test, "deliveries")).shows(t, one).hides(t, "Replay selected", "Tick all")
 		v.get(t, delivery).shows(t, "Attempt 1").hides(t, "Replay with")

@@ -57,8 +57,8 @@ func TestFormShowsAllErrorsBelowTheirFields(t *testing.T) {
 		// The checks of the domain are complete, too, and use the words of the form.
 		b.post(t, keys, url.Values{"name": {"x"}, "preset": {"choose"}, "rate_limit": {"0"}, "alert_email": {"nobody"}}).fieldErrors(t,
 			[2]string{"scopes", "Select at least one permission."},
-			[2]string{"alert_email", "&#34;nobody&#34; is not an email address."},
-			[2]string{"rate_limit", "The limit must be from 1 to 100000000 requests per minute."})
+			[2]string{"rate_limit", "The limit must be from 1 to 100000000 requests per minute."},
+			[2]string{"alert_email", "&#34;nobody&#34; is not an email address."}).contains(t, `<details class="fold" open>`)
 		b.post(t, keys, url.Values{"name": {"x"}, "preset": {"calls"}, "limits": {"2"}, "limits[0].budget": {"?"}, "limits[1].requests_per_minute": {"?"}, "temporary_raise.budget": {"?"}}).fieldErrors(t,
 			[2]string{"limits-0-budget", "Enter a number of credits such as 100 or 2.5, with at most six decimals and at most 1000000000000."},
 			[2]string{"limits-1-requests_per_minute", "Enter a whole number."},

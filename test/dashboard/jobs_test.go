@@ -253,7 +253,7 @@ func TestVideoAndVoicePagesShowTheirFiles(t *testing.T) {
 		// Only statuses of videos are offered.
 		m.get(t, m.in(accounts.Test, "jobs/videos")).shows(t, `value="failed"`).hides(t, `value="cancelled"`)
 		m.get(t, m.in(accounts.Test, "jobs/voice")).shows(t, `value="cancelled"`).hides(t, `value="cancelling"`)
-		page := m.get(t, m.in(accounts.Test, "jobs/videos/"+video)).shows(t, `<video class="player" controls preload="none"`, "video/mp4", "sha256", "Show all").hides(t, "at last")
+		page := m.get(t, m.in(accounts.Test, "jobs/videos/"+video)).shows(t, `<video class="player" controls preload="none"`, "video/mp4", "SHA-256", "Show all").hides(t, "at last")
 		m.get(t, m.in(accounts.Test, "jobs/videos/"+video+"?all=1")).shows(t, "at last").hides(t, "Show all").harmless(t)
 		film := m.get(t, page.links()[0]).is(t, 200)
 		sum := sha256.Sum256([]byte(film.body))

@@ -246,6 +246,7 @@ func TestTimelineCountsTheRangeAndLinksToParts(t *testing.T) {
 		logs(t, s, entry{workspace: w, env: accounts.Live, key: key, model: "big", status: 200}, entry{workspace: w, env: accounts.Live, key: key, model: "big", status: 500},
 			entry{workspace: w, env: accounts.Live, key: key, status: 404})
 		all := b.get(t, b.in(accounts.Live, "requests")).shows(t, "<strong>3</strong> requests, <strong class=\"log-failed\">2</strong> failed, last 24 hours")
+		b.get(t, b.in(accounts.Live, "requests"+query("model:big last:1h status:2xx"))).shows(t, "<strong>1</strong> request, last hour")
 		b.get(t, b.in(accounts.Live, "requests"+query("model:big last:1h"))).shows(t, "<strong>2</strong> requests, <strong class=\"log-failed\">1</strong> failed, last hour")
 		// A bar leads to its time.
 		part := html.UnescapeString(all.find(t, `<a class="slot" href="([^"]*)" aria-label="[^"]*3 requests`))

@@ -35,7 +35,7 @@ func TestInvitationIsSentByEmail(t *testing.T) {
 	b := member(t, s, s.Workspace(t, "acme"), accounts.Admin)
 	team := b.in(accounts.Test, "team")
 	b.post(t, team+"/invitations", invitation("Bob@Example.com", accounts.Developer)).redirectsTo(t, team)
-	page := b.get(t, team).shows(t, "Invitation sent to bob@example.com.", "bob@example.com", "open", "The admin")
+	page := b.get(t, team).shows(t, "Invitation sent to bob@example.com.", "bob@example.com", "pending", "The admin")
 	sent := mails.Wait(t, 1)[0]
 	link := linkIn(t, sent)
 	if !strings.HasPrefix(link, people.InvitationPath+"?token=") || len(sent.To) != 1 || sent.To[0] != "bob@example.com" {

@@ -86,13 +86,13 @@ func TestToolServerIsRegisteredAndItsCallsAreApproved(t *testing.T) {
 	if got := <-done; !strings.Contains(got, "done pay") || called.Load() != 2 {
 		t.Errorf("got %s after %d calls, want the result of pay", got, called.Load())
 	}
-	o.get(t, approvals).shows(t, "No calls wait", "approved and made", "The owner").harmless(t)
+	o.get(t, approvals).shows(t, "No calls await approval", "approved and made", "The owner").harmless(t)
 	if acts := o.loggedActions(t, action[strings.LastIndex(action, "/")+1:]); !slices.Equal(acts, []string{"tool_call.approved " + o.person.ID}) {
 		t.Errorf("the admin log has %v", acts)
 	}
 
 	o.follow(t, o.post(t, path+"/edit", url.Values{"label": {"store"}, "url": {shop.URL}, "require_approval": {"lists"}, "timeout_seconds": {"5"}, "approval_timeout_seconds": {"60"}})).
-		shows(t, "Tool server saved.", "store__pay", "5 seconds")
+		shows(t, "Tool server saved.", "store__pay", "<dd>5 s</dd>")
 	rules := url.Values{"label": {"store"}, "url": {shop.URL}, "require_approval": {"always"}, "timeout_seconds": {"5"}, "approval_timeout_seconds": {"60"},
 		"approval_roles": {"owner", "admin"}, "exclude_creator": {"yes"}, "conditions": {"/amount gt 100\r\n/to ne shop"}, "on_expiry": {"report"}}
 	o.follow(t, o.post(t, path+"/edit", rules)).shows(t, "Tool server saved.", "decided by owner or admin, not the creator, only if /amount gt 100 or /to ne", "reported to the model")
@@ -219,7 +219,7 @@ func TestMemberConnectsToolServerWithOAuth(t *testing.T) {
 	viewer.workspace, viewer.person = o.workspace, addMember(t, o.s, o.workspace, "viewer@example.com", accounts.Viewer)
 	viewer.signIn(t)
 	viewer.post(t, path+"/connect", nil).is(t, http.StatusForbidden)
-	o.follow(t, o.get(t, o.in(accounts.Test, "tools/callback?code=a"))).shows(t, "Connect the server again")
+	o.follow(t, o.get(t, o.in(accounts.Test, "tools/callback?code=a"))).shows(t, `<p class="warning" role="status">This authorization`, "Connect the server again").hides(t, `class="notice"`)
 
 	allow := func() string {
 		t.Helper()

@@ -268,7 +268,7 @@ func TestEndpointIsCreatedChangedAndDeletedByForms(t *testing.T) {
 		b.deliveries(t, "", 1)
 		b.get(t, path+"/edit").shows(t, `value="key.auto_revoked" checked`, `value="`+r.URL+`"`)
 		b.post(t, path+"/edit", url.Values{"url": {r.URL + "/v2"}, "events": {"*", "key.auto_revoked"}, "description": {"all"}}).redirectsTo(t, path)
-		b.get(t, path).shows(t, r.URL+"/v2", "everything", "Latest deliveries", "key.auto_revoked")
+		b.get(t, path).shows(t, "<h1>all</h1>", "<dd>"+r.URL+"/v2</dd>", "everything", "Latest deliveries", "key.auto_revoked")
 		b.publish(t, creditsLow)
 		b.deliveries(t, "", 2)
 		b.post(t, path+"/edit", url.Values{"url": {""}, "events": {"*"}}).rejects(t, http.StatusBadRequest, "Enter the address")
@@ -301,8 +301,8 @@ func TestPausedEndpointShowsHeldDeliveries(t *testing.T) {
 			return b.deliveries(t, "", before+n)[:n]
 		}
 		held := pauseAndHold(2)
-		b.get(t, path).shows(t, "paused by hand", "2 deliveries wait for it", "Resume and deliver 2 held", "Resume and discard 2 held").hides(t, ">Pause<")
-		b.get(t, b.in(accounts.Test, "webhooks")).shows(t, badge("warn", "paused"), "paused by hand")
+		b.get(t, path).shows(t, "paused manually", "2 deliveries wait for it", "Resume and deliver 2 held", "Resume and discard 2 held").hides(t, ">Pause<")
+		b.get(t, b.in(accounts.Test, "webhooks")).shows(t, badge("warn", "paused"), "paused manually")
 		b.get(t, b.in(accounts.Test, "deliveries/"+held[0])).shows(t, badge("warn", "held"), "On hold until the endpoint is resumed").hides(t, "Replay with")
 		b.post(t, b.in(accounts.Test, "deliveries/"+held[0]+"/replay"), url.Values{"id": {"same"}}).rejects(t, http.StatusConflict, "is paused. Resume it first")
 		b.post(t, path+"/resume", url.Values{"held": {"lose"}}).rejects(t, http.StatusBadRequest, "deliver or discard")
@@ -387,7 +387,7 @@ func TestTunnelsAreListedSeparately(t *testing.T) {
 			return err
 		})
 		b.get(t, b.in(accounts.Test, "webhooks")).shows(t, "Tunnels", tunnel.ID, badge("good", "connected"), "mirrors")
-		b.get(t, b.in(accounts.Test, "webhooks/"+tunnel.ID)).shows(t, "Mirrors", id).hides(t, ">Pause<", "Rotate secret", "Change…")
+		b.get(t, b.in(accounts.Test, "webhooks/"+tunnel.ID)).shows(t, "Mirrors", id).hides(t, ">Pause<", "Rotate secret", ">Edit<")
 		b.get(t, path).hides(t, tunnel.ID)
 
 		// A delivery to a disconnected tunnel can't be replayed, and the page says why.

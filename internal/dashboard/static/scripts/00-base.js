@@ -40,9 +40,10 @@ document.addEventListener("click", async (event) => {
 });
 
 function say(button, text) {
-  const before = button.dataset.label ??= button.textContent;
+  const label = [...button.childNodes];
+  if (!button.dataset.said) setTimeout(() => { button.replaceChildren(...label); delete button.dataset.said; }, 2000);
+  button.dataset.said = "yes";
   button.textContent = text;
-  setTimeout(() => { button.textContent = before; }, 2000);
 }
 
 // A form is sent once, however often its button is pressed, unless nothing came
@@ -76,6 +77,12 @@ document.addEventListener("change", (event) => {
 // The menu of small screens opens at the current page.
 document.getElementById("menu")?.addEventListener("toggle", (event) => {
   if (event.newState === "open") event.target.querySelector("[aria-current]")?.scrollIntoView({ block: "center" });
+});
+
+// Tabs that don't fit start at the current one.
+each(document, ".tabs [aria-current]", (tab) => {
+  const row = tab.parentElement;
+  if (tab.offsetLeft + tab.offsetWidth > row.offsetLeft + row.clientWidth) row.scrollLeft = tab.offsetLeft - row.offsetLeft - row.clientWidth / 3;
 });
 
 // A menu closes when something else is chosen.
