@@ -138,8 +138,8 @@ func TestScreenshots(t *testing.T) {
 	}
 }
 
-// smaller reduces an image to its 256 most frequent colors. Pages without photographs
-// have no more, except at the edges of letters.
+// smaller reduces an image to 256 colors: the most frequent ones that differ visibly, so that a gradient leaves room for
+// the colors of text and buttons.
 func smaller(t *testing.T, from image.Image) []byte {
 	t.Helper()
 	counts := map[color.Color]int{}
@@ -152,7 +152,7 @@ func smaller(t *testing.T, from image.Image) []byte {
 	colors := slices.SortedFunc(maps.Keys(counts), func(a, b color.Color) int {
 		return cmp.Or(counts[b]-counts[a], cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)))
 	})
-	to := image.NewPaletted(area, colors[:min(len(colors), 256)])
+	to := image.NewPaletted(area, palette(colors))
 	nearest := map[color.Color]uint8{}
 	for y := area.Min.Y; y < area.Max.Y; y++ {
 		for x := area.Min.X; x < area.Max.X; x++ {
@@ -170,4 +170,22 @@ func smaller(t *testing.T, from image.Image) []byte {
 		t.Fatal(err)
 	}
 	return out.Bytes()
+}
+
+// palette chooses from colors, the most frequent first.
+func palette(colors []color.Color) (out color.Palette) {
+	const visible = 3 << 8 // a difference of three of 255 steps
+	for _, c := range colors {
+		r, g, b, _ := c.RGBA()
+		near := slices.ContainsFunc(out, func(o color.Color) bool {
+			r2, g2, b2, _ := o.RGBA()
+			return max(r, r2)-min(r, r2) <= visible && max(g, g2)-min(g, g2) <= visible && max(b, b2)-min(b, b2) <= visible
+		})
+		if !near {
+			if out = append(out, c); len(out) == 256 {
+				break
+			}
+		}
+	}
+	return out
 }
