@@ -61,7 +61,7 @@ type modelsData struct {
 }
 
 // modelsShown is how many models a page has.
-const modelsShown = 75
+const modelsShown = 65
 
 // modelsPage lists the models that the person can call, and the providers behind them.
 func modelsPage(req *request) (*view, error) {

@@ -13,7 +13,7 @@ type measure struct {
 	Width, Wide, Bytes, Titles int
 	Unlabeled                  []string // cells of tables that are cards on phones
 	Crooked                    []string // fields of a row that don't end at one height
-	Cramped                    []string // fields that are too narrow to read
+	Cramped                    []string // fields and cells that are too narrow to read
 	Touching                   []string // cards without a gap
 	Broken                     []string // cells of tables with a word on two lines
 	Shifted                    float64
@@ -37,7 +37,8 @@ func (b *tab) measure() measure {
 				const fields = [...row.querySelectorAll("label > :is(input:not([type=checkbox]), select)")].filter(seen);
 				return fields.some((a) => fields.some((b) => Math.abs(box(a).top - box(b).top) < 8 && (Math.abs(box(a).top - box(b).top) >= 1 || Math.abs(box(a).bottom - box(b).bottom) >= 1)));
 			}).map((row) => row.innerText),
-			Cramped: [...document.querySelectorAll("main :is(input:not([type=checkbox], [type=radio], [type=hidden]), select)")].filter((e) => seen(e) && e.name && box(e).width < 56).map((e) => e.name),
+			Cramped: [...document.querySelectorAll("main :is(input:not([type=checkbox], [type=radio], [type=hidden]), select)")].filter((e) => seen(e) && e.name && box(e).width < 56).map((e) => e.name)
+				.concat([...document.querySelectorAll("td.log-main")].filter((e) => seen(e) && box(e).width < 120).map((e) => e.innerText)),
 			Touching: [...document.querySelectorAll(".card + .card")].filter((e) => seen(e) && box(e).top > box(e.previousElementSibling).top + 1 && box(e).top - box(e.previousElementSibling).bottom < 4).map((e) => e.innerText.slice(0, 60)),
 			Broken: [...document.querySelectorAll("main table.list td")].filter((cell) => seen(cell) && !cell.querySelector("pre, details") && words(cell)).map((cell) => cell.innerText),
 			Bytes: page.decodedBodySize + parts.reduce((sum, e) => sum + e.encodedBodySize, 0), Shifted: window.shifted};
