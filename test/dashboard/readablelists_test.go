@@ -74,7 +74,7 @@ func TestBudgetsInTestHaveNoMeter(t *testing.T) {
 		for env, want := range map[accounts.Environment]string{accounts.Live: "0% 0 of 500 $0.00 of $0.50", accounts.Test: "500 not applied in test"} {
 			page, _ := b.createKey(t, env, url.Values{"name": {"limited"}, "preset": {"calls"}, "monthly_budget": {"500"}})
 			list := b.get(t, b.in(env, "keys"))
-			if got := list.cells("Budget this month"); len(got) != 1 || got[0] != want {
+			if got := list.cells("Budget"); len(got) != 1 || got[0] != want {
 				t.Errorf("the list in %s shows %q, want %q", env, got, want)
 			}
 			for _, shown := range []*response{list, b.get(t, page)} {
