@@ -174,7 +174,6 @@ func (r *replica) check(ctx context.Context) {
 		r.remember(walPosition{now, written})
 	}
 	err := r.pool.QueryRow(ctx, "SELECT pg_is_in_recovery(), coalesce(pg_last_wal_replay_lsn() - '0/0', 0)::bigint, "+identityQuery).Scan(&standby, &applied, &replicaIdentity)
-	lag, known := r.lag(now, applied)
 	switch {
 	case err != nil:
 		r.set(ReplicaStatus{State: ReplicaUnreachable, Err: classify(err)})
@@ -182,11 +181,18 @@ func (r *replica) check(ctx context.Context) {
 		r.set(ReplicaStatus{State: ReplicaUnsuitable, Err: errors.New("it is not a copy of the database in database_url")})
 	case !standby:
 		r.set(ReplicaStatus{State: ReplicaUnsuitable, Err: errors.New("it is not a standby: it accepts writes")})
-	case !known || lag > r.maxLag:
-		r.set(ReplicaStatus{State: ReplicaLagging, Lag: lag})
 	default:
-		r.set(ReplicaStatus{State: ReplicaInUse, Lag: lag})
+		r.set(r.statusAt(now, applied))
 	}
+}
+
+// statusAt returns the status of a standby that has applied the log up to a position.
+func (r *replica) statusAt(now time.Time, applied int64) ReplicaStatus {
+	lag, known := r.lag(now, applied)
+	if !known || lag > r.maxLag {
+		return ReplicaStatus{State: ReplicaLagging, Lag: lag}
+	}
+	return ReplicaStatus{State: ReplicaInUse, Lag: lag}
 }
 
 // remember adds a position and forgets those that lag too much, except for one.
