@@ -26,7 +26,7 @@ const (
 	ReplicaInUse       ReplicaState = "in_use"
 	ReplicaLagging     ReplicaState = "lagging"
 	ReplicaUnreachable ReplicaState = "unreachable"
-	// ReplicaUnsuitable is a server that is no standby of the database.
+	// ReplicaUnsuitable is a server that isn't a standby of the database.
 	ReplicaUnsuitable ReplicaState = "unsuitable"
 )
 

@@ -140,9 +140,9 @@ func (p *process) runNext(work time.Duration, done func()) {
 
 func (p *process) start(j job) {
 	p.running++
-	p.worked += j.work
 	p.m.run(j.work, func() {
 		p.running--
+		p.worked += j.work
 		if n := len(p.first); n > 0 {
 			next := p.first[0]
 			p.first = append(p.first[:0], p.first[1:]...)

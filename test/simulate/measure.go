@@ -15,8 +15,11 @@ type result struct {
 	dbCPU, nodeCPU time.Duration // per request
 }
 
-// warmUpRequests is how many requests each connection makes before the measurement, on average.
-const warmUpRequests = 3
+// How many requests each connection makes before and during the measurement, on average, at least.
+const (
+	warmUpRequests   = 3
+	measuredRequests = 3
+)
 
 // measure runs a setup until enough requests have ended after the warm-up.
 func measure(o setup) result {
@@ -26,7 +29,9 @@ func measure(o setup) result {
 	})
 	m.measuring, m.measuredFrom = true, m.s.now
 	nodes, databases := m.worked()
-	m.s.run(func() bool { return m.completed >= max(o.requests, o.nodes*o.connections) || m.s.now >= o.longest })
+	m.s.run(func() bool {
+		return m.completed >= max(o.requests, measuredRequests*o.nodes*o.connections) || m.s.now >= o.longest
+	})
 	return m.result(nodes, databases)
 }
 
@@ -47,7 +52,7 @@ func (m *model) result(nodesBefore, databasesBefore time.Duration) result {
 	nodes, databases = nodes-nodesBefore, databases-databasesBefore
 	passed := m.s.now - m.measuredFrom
 	share := func(worked time.Duration, cores int) float64 {
-		return worked.Seconds() / passed.Seconds() / float64(cores)
+		return min(1, worked.Seconds()/passed.Seconds()/float64(cores)) // a thread may end just within the time
 	}
 	count := time.Duration(max(1, m.completed))
 	slices.Sort(m.waits)

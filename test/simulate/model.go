@@ -311,14 +311,15 @@ func (d *database) transaction(m *model, work time.Duration, done func(durable b
 			done(false)
 			return
 		}
-		d.worked += work
 		d.machine.run(work-second, func() {
+			d.worked += work - second
 			m.s.after(m.roundTrip, func() {
 				if lost() {
 					done(false)
 					return
 				}
 				d.machine.run(second, func() {
+					d.worked += second
 					d.flush(m, func() { done(!lost()) })
 				})
 			})
