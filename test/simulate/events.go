@@ -19,20 +19,18 @@ type event struct {
 	do  func()
 }
 
-func (e event) less(other event) bool {
-	return e.at < other.at || e.at == other.at && e.seq < other.seq
-}
+func earlier(a, b event) bool { return a.at < b.at || a.at == b.at && a.seq < b.seq }
 
 // after runs do when a time has passed.
 func (s *simulation) after(d time.Duration, do func()) {
 	s.added++
-	s.events.push(event{s.now + d, s.added, do})
+	s.events.push(event{s.now + d, s.added, do}, earlier)
 }
 
 // run runs events until stop reports true, or none is left.
 func (s *simulation) run(stop func() bool) {
 	for len(s.events) > 0 && !stop() {
-		e := s.events.pop()
+		e := s.events.pop(earlier)
 		s.now = e.at
 		e.do()
 	}
@@ -56,9 +54,7 @@ type thread struct {
 	done  func()
 }
 
-func (t thread) less(other thread) bool {
-	return t.until < other.until || t.until == other.until && t.seq < other.seq
-}
+func endsFirst(a, b thread) bool { return a.until < b.until || a.until == b.until && a.seq < b.seq }
 
 func newMachine(s *simulation, cores int) *machine { return &machine{s: s, cores: float64(cores)} }
 
@@ -66,7 +62,7 @@ func newMachine(s *simulation, cores int) *machine { return &machine{s: s, cores
 func (m *machine) run(work time.Duration, done func()) {
 	m.advance()
 	m.added++
-	m.threads.push(thread{m.served + float64(work), m.added, done})
+	m.threads.push(thread{m.served + float64(work), m.added, done}, endsFirst)
 	m.schedule()
 }
 
@@ -99,7 +95,7 @@ func (m *machine) schedule() {
 func (m *machine) finish() {
 	m.advance()
 	for len(m.threads) > 0 && m.threads[0].until <= m.served+0.5 { // half a nanosecond for rounding
-		t := m.threads.pop()
+		t := m.threads.pop(endsFirst)
 		m.schedule()
 		t.done()
 	}
@@ -174,13 +170,13 @@ func (q *fifo[T]) pop() T {
 }
 
 // heap has the least item first.
-type heap[T interface{ less(T) bool }] []T
+type heap[T any] []T
 
-func (h *heap[T]) push(item T) {
+func (h *heap[T]) push(item T, less func(a, b T) bool) {
 	list := append(*h, item)
 	for i := len(list) - 1; i > 0; {
 		parent := (i - 1) / 2
-		if !list[i].less(list[parent]) {
+		if !less(list[i], list[parent]) {
 			break
 		}
 		list[i], list[parent] = list[parent], list[i]
@@ -189,7 +185,7 @@ func (h *heap[T]) push(item T) {
 	*h = list
 }
 
-func (h *heap[T]) pop() T {
+func (h *heap[T]) pop(less func(a, b T) bool) T {
 	list := *h
 	least, last := list[0], len(list)-1
 	list[0] = list[last]
@@ -201,10 +197,10 @@ func (h *heap[T]) pop() T {
 		if child >= last {
 			break
 		}
-		if child+1 < last && list[child+1].less(list[child]) {
+		if child+1 < last && less(list[child+1], list[child]) {
 			child++
 		}
-		if !list[child].less(list[i]) {
+		if !less(list[child], list[i]) {
 			break
 		}
 		list[i], list[child] = list[child], list[i]
