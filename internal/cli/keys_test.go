@@ -54,12 +54,12 @@ func TestKeyControlsOnTheCommandLine(t *testing.T) {
 	}
 	id := k["id"].(string)
 	for want, args := range map[string][]string{
-		"no model or route":  {"--allowed-models", "nonsense-*"},
-		"Unknown provider":   {"--allowed-providers", "nobody"},
-		"--limits":           {"--limits", "{"},
-		"window is required": {"--limits", `[{"budget": 5}]`},
-		"--raise-for":        {"--temporary-raise", "500"},
-		"not an email":       {"--alert-email", "nobody"},
+		"no model of this server": {"--allowed-models", "nonsense-*"},
+		"Unknown provider":        {"--allowed-providers", "nobody"},
+		"--limits":                {"--limits", "{"},
+		"window is required":      {"--limits", `[{"budget": 5}]`},
+		"--raise-for":             {"--temporary-raise", "500"},
+		"not an email":            {"--alert-email", "nobody"},
 	} {
 		if code, out := run(append([]string{"keys", "update", id, "--name", "changed"}, args...)...); code == 0 || !strings.Contains(out, want) {
 			t.Errorf("%v: exit %d: %s; want a failure and %q", args, code, out, want)

@@ -70,14 +70,14 @@ func (s *Sink) Check(ctx context.Context) (string, error) {
 }
 
 func newDesc(name, help string) *prometheus.Desc {
-	return prometheus.NewDesc("turnpike_log_sink_"+name, help, []string{"sink"}, nil)
+	return prometheus.NewDesc(name, help, []string{"sink"}, nil)
 }
 
 var (
-	lagDesc     = newDesc("lag_seconds", "Age of the oldest entry of the request log that the sink hasn't read; 0 if there is none.")
-	failedDesc  = newDesc("failed", "1 if the last attempt to send the request log failed.")
-	sentDesc    = newDesc("sent_total", "Entries of the request log that were sent, by all nodes.")
-	pendingDesc = newDesc("pending", "Entries that are sent when they settle, or again because they have changed.")
+	lagDesc     = newDesc("turnpike_log_sink_lag_seconds", "Age of the oldest entry of the request log that the sink hasn't read; 0 if there is none.")
+	failedDesc  = newDesc("turnpike_log_sink_failed", "1 if the last attempt to send the request log failed.")
+	sentDesc    = newDesc("turnpike_log_sink_sent_total", "Entries of the request log that were sent, by all nodes.")
+	pendingDesc = newDesc("turnpike_log_sink_pending", "Entries that are sent when they settle, or again because they have changed.")
 )
 
 // Describe lists the metrics for Prometheus.
