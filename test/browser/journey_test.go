@@ -4,6 +4,7 @@ package browser_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -80,10 +81,12 @@ type process struct {
 	lines chan string
 }
 
-// run starts the program with its own environment.
+// run starts the program with its own environment. It is interrupted by a cleanup, after those of tabs that were opened
+// later: a page whose server is gone reports a failed request.
 func run(t *testing.T, path string, env []string, args ...string) *process {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), path, args...)
+	ctx, interrupt := context.WithCancel(context.WithoutCancel(t.Context()))
+	cmd := exec.CommandContext(ctx, path, args...)
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "TURNPIKE_") {
 			cmd.Env = append(cmd.Env, v)
@@ -110,6 +113,7 @@ func run(t *testing.T, path string, env []string, args ...string) *process {
 		close(p.lines)
 	})
 	t.Cleanup(func() {
+		interrupt()
 		reading.Wait()
 		_ = cmd.Wait() // interrupted
 	})
