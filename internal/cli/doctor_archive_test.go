@@ -112,7 +112,7 @@ func TestDoctorReportsTheLogArchive(t *testing.T) {
 }
 
 func TestDoctorReportsTheReplica(t *testing.T) {
-	t.Parallel()
+	// Not parallel: the database logs about the replica, and other tests read the process's log as the output of their commands.
 	primary, standby := dbtest.StartReplicated(t)
 	l := loadProviders(t, "{data: '"+t.TempDir()+"', database_url: '"+primary.URL()+"', master_key: "+strings.Repeat("ab", 32)+"}")
 	store, err := app.OpenStore(t.Context(), l.Config)
