@@ -14,14 +14,16 @@
 //	logsinks.go  the loop, and what it stores
 //	work.go      reads and sends
 //	kafka.go     sends to Kafka
-//	otlp.go      sends to a collector
+//	otlp.go      sends to a collector; otlp_client.go reads its responses
 package logsinks
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"turnpike/internal/audit"
@@ -41,9 +43,21 @@ const (
 
 // Sender sends entries to another system.
 type Sender interface {
-	// Send returns nil when the system has stored all entries.
+	// Send returns nil when the system has stored all entries, and a RejectedError when it has stored those that it
+	// accepts. After other errors, the entries are sent again.
 	Send(ctx context.Context, list []*audit.Entry) error
 	Close()
+}
+
+// RejectedError means that the system has stored all entries but some that it will never accept. If there are none, the
+// message is a warning.
+type RejectedError struct {
+	Entries int64
+	Message string
+}
+
+func (e *RejectedError) Error() string {
+	return fmt.Sprintf("%d entries rejected: %s", e.Entries, e.Message)
 }
 
 // Sink sends the log to one system.
@@ -54,6 +68,8 @@ type Sink struct {
 	// Open connects to the system.
 	Open func(ctx context.Context) (Sender, error)
 	Now  func() time.Time
+
+	rejected atomic.Int64 // entries of this node
 }
 
 func (s *Sink) now() time.Time { return s.DB.At(s.Now()) }

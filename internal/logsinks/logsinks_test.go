@@ -3,14 +3,18 @@ package logsinks
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"turnpike/internal/audit"
 	"turnpike/internal/credits"
@@ -325,6 +329,36 @@ func TestWorkerThatLostItsClaimStoresNothing(t *testing.T) {
 		second.check(w.drain(t.Context()))
 		if len(to.batches) != 2 {
 			t.Errorf("got batches %v, want the entry again by the second node", to.batches)
+		}
+	})
+}
+
+func TestRejectedEntriesAreCountedAndNotSentAgain(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		to := newTarget()
+		s := newServer(t, d, to)
+		s.start()
+		s.settle(s.open())
+		s.settle(s.open())
+		s.raise()
+		to.forgets = fmt.Errorf("collector: %w", &RejectedError{1, "too large"})
+		w := s.worker()
+		for range 2 {
+			s.check(w.drain(t.Context()))
+		}
+		if len(to.batches) != 1 {
+			t.Errorf("got batches %v, want one", to.batches)
+		}
+		if err := testutil.CollectAndCompare(List{s.sink}, strings.NewReader(`
+# HELP turnpike_log_sink_rejected_total Sent entries of the request log that the collector rejected, by this node.
+# TYPE turnpike_log_sink_rejected_total counter
+turnpike_log_sink_rejected_total{sink="test"} 1
+`), "turnpike_log_sink_rejected_total"); err != nil {
+			t.Error(err)
+		}
+		if status, err := w.ReadStatus(t.Context()); err != nil || status.FailedAt != nil || status.Sent != 2 || status.Pending != 0 {
+			t.Errorf("got %+v (%v), want 2 entries sent and no failure", status, err)
 		}
 	})
 }

@@ -22,10 +22,11 @@ const eventName = "turnpike.request"
 
 // otlpSender exports synchronously: the SDK's processors drop records that a collector doesn't accept.
 type otlpSender struct {
-	exporter *otlploghttp.Exporter
-	provider *sdklog.LoggerProvider
-	logger   log.Logger
-	records  *recordList
+	transport *otlpTransport
+	exporter  *otlploghttp.Exporter
+	provider  *sdklog.LoggerProvider
+	logger    log.Logger
+	records   *recordList
 }
 
 // recordList collects the records of a batch.
@@ -42,13 +43,17 @@ func (r *recordList) ForceFlush(context.Context) error                       { r
 
 // OpenOTLP returns a sender to the collector of the standard variables. The resource describes this server.
 func OpenOTLP(ctx context.Context, about *resource.Resource) (Sender, error) {
-	exporter, err := otlploghttp.New(ctx)
+	client, transport, err := newOTLPClient()
+	if err != nil {
+		return nil, fmt.Errorf("OpenTelemetry: %w", err)
+	}
+	exporter, err := otlploghttp.New(ctx, otlploghttp.WithHTTPClient(client))
 	if err != nil {
 		return nil, fmt.Errorf("OpenTelemetry: %w", err)
 	}
 	records := &recordList{}
 	provider := sdklog.NewLoggerProvider(sdklog.WithResource(about), sdklog.WithProcessor(records))
-	return &otlpSender{exporter, provider, provider.Logger("turnpike/request-log"), records}, nil
+	return &otlpSender{transport, exporter, provider, provider.Logger("turnpike/request-log"), records}, nil
 }
 
 // Send implements Sender.
@@ -64,6 +69,9 @@ func (s *otlpSender) Send(ctx context.Context, list []*audit.Entry) error {
 	if err := s.exporter.Export(ctx, s.records.list); err != nil {
 		return fmt.Errorf("OpenTelemetry: %w", err)
 	}
+	if s.transport.partial != nil {
+		return s.transport.partial
+	}
 	return nil
 }
 
@@ -71,6 +79,7 @@ func (s *otlpSender) Send(ctx context.Context, list []*audit.Entry) error {
 func (s *otlpSender) Close() {
 	_ = s.provider.Shutdown(context.Background()) // nothing is buffered
 	_ = s.exporter.Shutdown(context.Background())
+	s.transport.CloseIdleConnections()
 }
 
 // newOTLPRecord returns a record whose body has the fields of the API. Its attributes identify the entry

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"testing"
 
-	"go.opentelemetry.io/otel/sdk/resource"
 	collector "go.opentelemetry.io/proto/otlp/collector/logs/v1"
 	common "go.opentelemetry.io/proto/otlp/common/v1"
 	otlplog "go.opentelemetry.io/proto/otlp/logs/v1"
@@ -18,9 +17,11 @@ import (
 
 // logCollector is an OTLP server over HTTP that stores log records, or responds with an error.
 type logCollector struct {
-	mu      sync.Mutex
-	status  int
-	records []*otlplog.LogRecord
+	mu       sync.Mutex
+	status   int
+	records  []*otlplog.LogRecord
+	encoding string // of the response
+	response string
 }
 
 func (c *logCollector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -44,6 +45,8 @@ func (c *logCollector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			c.records = append(c.records, scope.LogRecords...)
 		}
 	}
+	w.Header().Set("Content-Type", c.encoding)
+	_, _ = io.WriteString(w, c.response) // the client may be gone
 }
 
 func find(list []*common.KeyValue, name string) *common.AnyValue {
@@ -61,11 +64,7 @@ func TestCollectorGetsTheEntriesOfTheAPI(t *testing.T) {
 	server := httptest.NewServer(c)
 	defer server.Close()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
-	s, err := OpenOTLP(t.Context(), resource.Empty())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+	s := openOTLP(t)
 	list := []*audit.Entry{testEntry("ws_a"), testEntry("ws_b")}
 	c.status = http.StatusBadRequest
 	if err := s.Send(t.Context(), list); err == nil {

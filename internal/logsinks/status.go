@@ -74,15 +74,16 @@ func newDesc(name, help string) *prometheus.Desc {
 }
 
 var (
-	lagDesc     = newDesc("turnpike_log_sink_lag_seconds", "Age of the oldest entry of the request log that the sink hasn't read; 0 if there is none.")
-	failedDesc  = newDesc("turnpike_log_sink_failed", "1 if the last attempt to send the request log failed.")
-	sentDesc    = newDesc("turnpike_log_sink_sent_total", "Entries of the request log that were sent, by all nodes.")
-	pendingDesc = newDesc("turnpike_log_sink_pending", "Entries that are sent when they settle, or again because they have changed.")
+	lagDesc      = newDesc("turnpike_log_sink_lag_seconds", "Age of the oldest entry of the request log that the sink hasn't read; 0 if there is none.")
+	failedDesc   = newDesc("turnpike_log_sink_failed", "1 if the last attempt to send the request log failed.")
+	sentDesc     = newDesc("turnpike_log_sink_sent_total", "Entries of the request log that were sent, by all nodes.")
+	rejectedDesc = newDesc("turnpike_log_sink_rejected_total", "Sent entries of the request log that the collector rejected, by this node.")
+	pendingDesc  = newDesc("turnpike_log_sink_pending", "Entries that are sent when they settle, or again because they have changed.")
 )
 
 // Describe lists the metrics for Prometheus.
 func (l List) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{lagDesc, failedDesc, sentDesc, pendingDesc} {
+	for _, d := range []*prometheus.Desc{lagDesc, failedDesc, sentDesc, rejectedDesc, pendingDesc} {
 		out <- d
 	}
 }
@@ -102,6 +103,7 @@ func (l List) Collect(out chan<- prometheus.Metric) {
 			out <- prometheus.MustNewConstMetric(lagDesc, prometheus.GaugeValue, status.Lag.Seconds(), s.Name)
 			out <- prometheus.MustNewConstMetric(failedDesc, prometheus.GaugeValue, failed, s.Name)
 			out <- prometheus.MustNewConstMetric(sentDesc, prometheus.CounterValue, float64(status.Sent), s.Name)
+			out <- prometheus.MustNewConstMetric(rejectedDesc, prometheus.CounterValue, float64(s.rejected.Load()), s.Name)
 			out <- prometheus.MustNewConstMetric(pendingDesc, prometheus.GaugeValue, float64(status.Pending), s.Name)
 		}
 		return nil

@@ -149,6 +149,11 @@ func (w *worker) send(ctx context.Context, list []*audit.Entry) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, sendTimeout, fmt.Errorf("no acknowledgment within %v", sendTimeout))
 	defer cancel()
 	err := w.sender.Send(ctx, list)
+	if rejected := (*RejectedError)(nil); errors.As(err, &rejected) {
+		w.rejected.Add(rejected.Entries)
+		slog.Warn("the log sink rejected entries of the request log; they aren't sent again", "sink", w.Name, "entries", rejected.Entries, "message", rejected.Message)
+		return nil
+	}
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
