@@ -141,8 +141,8 @@ type Raise struct {
 // IsActive reports whether the raise still applies.
 func (r *Raise) IsActive(at time.Time) bool { return r != nil && at.Before(r.Until) }
 
-// equal reports whether two raises are the same.
-func (r *Raise) equal(other *Raise) bool {
+// Equal reports whether two raises are the same.
+func (r *Raise) Equal(other *Raise) bool {
 	return r == other || r != nil && other != nil && r.Budget == other.Budget && r.Until.Equal(other.Until)
 }
 

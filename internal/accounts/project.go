@@ -179,34 +179,35 @@ func oneProject(id string, r db.Row) (*Project, error) {
 }
 
 // SaveProject stores a project's name, budgets, limits, allowed models and archival. A restored project counts toward the limit.
-func SaveProject(ctx context.Context, tx *db.Tx, p *Project, now time.Time) error {
-	stored, err := GetProject(ctx, tx, p.Tenant, p.ID)
+// It returns the project as it was before.
+func SaveProject(ctx context.Context, tx *db.Tx, p *Project, now time.Time) (before *Project, err error) {
+	before, err = GetProject(ctx, tx, p.Tenant, p.ID)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if p.Name != stored.Name {
+	if p.Name != before.Name {
 		if err := CheckName("name", p.Name); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if !p.Raise.equal(stored.Raise) {
+	if !p.Raise.Equal(before.Raise) {
 		if err := p.Raise.Check(p.MonthlyBudget, now); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if err := cmp.Or(p.AlertThresholds.Check(), p.Allowed.Check(), ReplaceLimits(stored.Limits, p.Limits), CheckContentDays(p.ContentDays)); err != nil {
-		return err
+	if err := cmp.Or(p.AlertThresholds.Check(), p.Allowed.Check(), ReplaceLimits(before.Limits, p.Limits), CheckContentDays(p.ContentDays)); err != nil {
+		return nil, err
 	}
-	if stored.ArchivedAt != nil && p.ArchivedAt == nil {
+	if before.ArchivedAt != nil && p.ArchivedAt == nil {
 		if err := checkProjectLimit(ctx, tx, p.Tenant); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	_, err = tx.Exec(ctx, `UPDATE projects SET name = $4, monthly_budget = $5, archived_at = $6, alert_thresholds = $7, allowed_models = $8, allowed_providers = $9, limits = $10, temporary_raise = $11, content_log_days = $12
 		WHERE workspace_id = $1 AND environment = $2 AND id = $3`,
 		p.WorkspaceID, p.Environment, p.ID, p.Name, (*int64)(p.MonthlyBudget), db.Micros(p.ArchivedAt), p.AlertThresholds.Stored(), db.NullList(p.Allowed.Models), db.NullList(p.Allowed.Providers), StoredLimits(p.Limits), db.JSON(p.Raise), p.ContentDays)
 	tx.Signal(SignalWorkspace, p.WorkspaceID)
-	return err
+	return before, err
 }
 
 // LogAction writes an action on the project to the admin log.

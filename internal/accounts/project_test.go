@@ -29,7 +29,8 @@ func TestReadFromBeforeArchivalIsNotCached(t *testing.T) {
 		err = d.Write(t.Context(), func(tx *db.Tx) error {
 			now := time.Now()
 			p.ArchivedAt = &now
-			return SaveProject(t.Context(), tx, p, time.Now())
+			_, err := SaveProject(t.Context(), tx, p, time.Now())
+			return err
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -66,7 +66,7 @@ func KeyObjects(ctx context.Context, q db.Querier, now time.Time, list ...*acces
 	if err != nil {
 		return out, err
 	}
-	underLimits, err := spend.SpentUnderLimits(ctx, q, web.Map(list, keyBudgets), now)
+	underLimits, err := spend.SpentUnderLimits(ctx, q, web.Map(list, spend.KeyBudgets), now)
 	for _, o := range out {
 		o.SpentThisMonth = spent[o.ID]
 		o.Forecast = newForecastObject(o.SpentThisMonth, o.MonthlyBudget, now)
@@ -259,7 +259,7 @@ func updateKey(ctx context.Context, c *Call, tx *db.Tx, in updateKeyRequest) (an
 	if err := c.s.Keys.Update(ctx, tx, c.Caller(), before, &k); err != nil {
 		return nil, err
 	}
-	if err := keyBudgets(&k).Change(ctx, tx, c.s.Now()); err != nil {
+	if err := spend.KeyBudgets(&k).Change(ctx, tx, spend.KeyBudgets(before), c.s.Now()); err != nil {
 		return nil, err
 	}
 	return c.key(ctx, tx, &k)

@@ -3,12 +3,10 @@ package api
 import (
 	"time"
 
-	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/catalog"
 	"turnpike/internal/credits"
 	"turnpike/internal/jsonbody"
-	"turnpike/internal/spend"
 	"turnpike/internal/web"
 )
 
@@ -59,10 +57,6 @@ func (o *limitsObject) addSpent(spent map[string]credits.Micro) {
 			*l.Spent = spent[l.ID]
 		}
 	}
-}
-
-func keyBudgets(k *access.Key) spend.Budgets {
-	return spend.Budgets{Owner: spend.Account{Level: spend.Key, ID: k.ID}, Raise: k.Raise, Limits: k.Limits}
 }
 
 // limitFields are the limits and the raise in a request that creates or changes a key or a project.

@@ -6,6 +6,12 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
+
+	"turnpike/internal/app"
+	"turnpike/internal/credits"
+	"turnpike/internal/db"
+	"turnpike/internal/spend"
 )
 
 func TestAlertThresholdsOfWorkspaceOnTheCommandLine(t *testing.T) {
@@ -71,5 +77,47 @@ func TestKeyControlsOnTheCommandLine(t *testing.T) {
 	}
 	if got, want := show(k), `[null,["box"],null,"team@example.com",0,true,100,null,{},["docs__search"]]`; got != want || k["name"] != "command line" {
 		t.Errorf("got %s of %v, want %s", got, k["name"], want)
+	}
+}
+
+func TestBudgetBelowSpendingIsRefusedOnTheCommandLine(t *testing.T) {
+	t.Parallel()
+	l := dataDirectory(t)
+	run := func(args ...string) (code int, out string) { return runMain(append(args, "--data", l.Data)...) }
+	if code, out := run("workspaces", "create", "acme"); code != 0 {
+		t.Fatal(out)
+	}
+	code, out := run("keys", "create", "--env", "live", "--workspace", "acme", "--name", "bot", "--json")
+	var k struct{ ID string }
+	if err := json.Unmarshal([]byte(out), &k); code != 0 || err != nil {
+		t.Fatalf("exit %d: %s", code, out)
+	}
+	s, err := app.OpenStore(t.Context(), l.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.DB.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), "INSERT INTO spend (level, account_id, period, settled, leased) VALUES ('key', $1, $2, $3, 0)", k.ID, string(spend.PeriodOf(time.Now())), int64(2*credits.Credit))
+		return err
+	})
+	s.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const refusal = "monthly_budget cannot be 1.5, because 2 credits are already spent. Set at least 2."
+	if code, out := run("keys", "update", k.ID, "--budget", "1.5", "--name", "renamed"); code == 0 || !strings.Contains(out, refusal) {
+		t.Errorf("exit %d: %s; want %s", code, out, refusal)
+	}
+	file := func(budget string) string {
+		return write(t, "acme.yaml", "workspaces:\n  - name: acme\n    keys:\n      - name: bot\n        monthly_budget: "+budget+"\n")
+	}
+	if code, out := run("apply", "-f", file("1.5")); code == 0 || !strings.Contains(out, "acme.yaml:5: monthly_budget: "+refusal) {
+		t.Errorf("exit %d: %s; want line 5 and %s", code, out, refusal)
+	}
+	if code, out := run("apply", "-f", file("2")); code != 0 || !strings.Contains(out, "monthly_budget: null -> 2") {
+		t.Errorf("exit %d: %s", code, out)
+	}
+	if code, out := run("keys", "update", k.ID, "--budget", "0"); code != 0 {
+		t.Errorf("exit %d: %s", code, out)
 	}
 }

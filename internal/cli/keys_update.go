@@ -20,6 +20,7 @@ import (
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/gateway"
+	"turnpike/internal/spend"
 )
 
 // keyControls are the flags for what a key may use and who hears about it.
@@ -223,7 +224,10 @@ func (e *env) keysUpdate() *cobra.Command {
 			if err := controls.apply(e, &after); err != nil {
 				return err
 			}
-			return keys.Update(ctx, tx, operator, before, &after)
+			if err := keys.Update(ctx, tx, operator, before, &after); err != nil {
+				return err
+			}
+			return spend.KeyBudgets(&after).Change(ctx, tx, spend.KeyBudgets(before), time.Now())
 		})
 		if err != nil {
 			return err

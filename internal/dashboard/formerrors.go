@@ -151,6 +151,9 @@ func formMessage(f *fault.Error) string {
 		if name == "" || !found {
 			continue
 		}
+		if _, known := fieldNames[name]; !known {
+			name = last
+		}
 		return fieldName(name) + " " + rest
 	}
 	return text

@@ -205,8 +205,7 @@ func updateKey(req *request) (*view, error) {
 		if err := req.s.Keys.Update(req.Context(), tx, req.caller(), before, &k); err != nil {
 			return err
 		}
-		budgets := spend.Budgets{Owner: spend.Account{Level: spend.Key, ID: k.ID}, Raise: k.Raise, Limits: k.Limits}
-		return budgets.Change(req.Context(), tx, req.now())
+		return spend.KeyBudgets(&k).Change(req.Context(), tx, spend.KeyBudgets(before), req.now())
 	})
 }
 

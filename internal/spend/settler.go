@@ -219,12 +219,13 @@ type BillingChange struct {
 }
 
 // ChangeBilling applies a change to a workspace's billing and records it in the
-// admin log.
+// admin log. A new limit can't be lower than the spending so far.
 func ChangeBilling(ctx context.Context, tx *db.Tx, workspaceID string, c BillingChange) (*Billing, error) {
 	w, err := accounts.GetWorkspaceLocked(ctx, tx, workspaceID)
 	if err != nil {
 		return nil, err
 	}
+	before := w.MonthlyCredits
 	if err := c.Apply(w); err != nil {
 		return nil, err
 	}
@@ -234,6 +235,11 @@ func ChangeBilling(ctx context.Context, tx *db.Tx, workspaceID string, c Billing
 	b, err := ReadBilling(ctx, tx, w.ID, c.At)
 	if err != nil {
 		return nil, err
+	}
+	if hasChanged(before, w.MonthlyCredits) {
+		if err := checkSpent("monthly_credits", *w.MonthlyCredits, b.Spent); err != nil {
+			return nil, err
+		}
 	}
 	return b, c.By.Log(ctx, tx, audit.Action{Tenant: w.In(accounts.Live), Action: "billing.updated", Target: w.ID},
 		map[string]any{"monthly_credits": w.MonthlyCredits, "alert_threshold": w.Alert, "alert_thresholds": w.AlertThresholds}, c.At)
@@ -274,15 +280,15 @@ type ProjectChange struct {
 }
 
 // ChangeProject stores a changed project with its admin log entry, and reclaims
-// the leases under its old budget. Test projects have no budget, and can share
+// the leases under its old budget. A new budget can't be lower than the spending so far. Test projects have no budget, and can share
 // their ID with a live one.
 func ChangeProject(ctx context.Context, tx *db.Tx, p *accounts.Project, c ProjectChange) error {
-	if err := accounts.SaveProject(ctx, tx, p, c.At); err != nil {
+	before, err := accounts.SaveProject(ctx, tx, p, c.At)
+	if err != nil {
 		return err
 	}
 	if p.Environment == accounts.Live {
-		budgets := Budgets{Account{Project, ProjectID(p.WorkspaceID, p.ID)}, p.Raise, p.Limits}
-		if err := budgets.Change(ctx, tx, c.At); err != nil {
+		if err := projectBudgets(p).Change(ctx, tx, projectBudgets(before), c.At); err != nil {
 			return err
 		}
 	}

@@ -27,12 +27,12 @@ func ChangeUser(ctx context.Context, tx *db.Tx, t accounts.Tenant, id string, c 
 	if err != nil {
 		return nil, err
 	}
-	before := u.Override
+	before := *u
 	c.Apply(u)
 	if err := endusers.Update(ctx, tx, c.By, u, c.At); err != nil {
 		return nil, err
 	}
-	if t.Environment != accounts.Live || u.Override.Equal(before) {
+	if t.Environment != accounts.Live || u.Override.Equal(before.Override) {
 		return u, nil
 	}
 	w, err := accounts.GetWorkspace(ctx, tx, t.WorkspaceID)
@@ -40,7 +40,8 @@ func ChangeUser(ctx context.Context, tx *db.Tx, t accounts.Tenant, id string, c 
 		return nil, err
 	}
 	account := Account{EndUser, u.ID}
-	if limits := u.Limits(w.Users.Default); u.Override.Budget != nil {
+	limits, old := u.Limits(w.Users.Default), before.Limits(w.Users.Default)
+	if u.Override.Budget != nil && (limits.Window != old.Window || hasChanged(old.Budget, limits.Budget)) {
 		spent, err := ReadBalance(ctx, tx, account, PeriodIn(limits.Window, c.At))
 		if err != nil {
 			return nil, err

@@ -46,9 +46,9 @@ func TestBillingShowsAndSetsMonthlyCredits(t *testing.T) {
 			{map[string]any{"monthly_credits": 10}, 10.0, 9.0, "20%", 1.0},
 			{map[string]any{"alert_threshold": 2.5}, 10.0, 9.0, 2.5, 1.0},
 			{map[string]any{"alert_threshold": "0%"}, 10.0, 9.0, "0%", 1.0},
-			{map[string]any{"alert_threshold": "100%", "monthly_credits": 0.000001}, 0.000001, 0.0, "100%", 1.0},
-			{map[string]any{"alert_threshold": nil}, 0.000001, 0.0, "20%", 1.0},
-			{map[string]any{}, 0.000001, 0.0, "20%", 1.0},
+			{map[string]any{"alert_threshold": "100%", "monthly_credits": 1}, 1.0, 0.0, "100%", 1.0},
+			{map[string]any{"alert_threshold": nil}, 1.0, 0.0, "20%", 1.0},
+			{map[string]any{}, 1.0, 0.0, "20%", 1.0},
 			{map[string]any{"monthly_credits": nil, "alert_threshold": 0}, nil, nil, 0.0, 1.0},
 			{map[string]any{"monthly_credits": 1000000000000}, 1000000000000.0, 999999999999.0, 0.0, 1.0},
 		} {
@@ -150,11 +150,14 @@ func TestBudgetsOfEveryLevelRejectCallsThatDoNotFit(t *testing.T) {
 		m.queueOneCredit(20)
 		poor := m.withKey(t, access.Key{MonthlyBudget: &limit})
 		refused(twice(poor, nil), "budget_exceeded", "key", 2.5, 2)
-		id := m.get(t, "/v1/keys").Text("data.0.id")                    // newest first
-		for budget, status := range map[float64]int{1: 402, 100: 200} { // changes apply immediately
-			m.ask(t, "PATCH", "/v1/keys/"+id, map[string]any{"monthly_budget": budget}).Want(t, 200, "")
-			if r := poor.chat(t, oneCreditBody()); r.Status != status {
-				t.Errorf("with a budget of %v: %s", budget, r.Body)
+		id := m.get(t, "/v1/keys").Text("data.0.id") // newest first
+		for _, tt := range []struct {
+			budget float64
+			status int
+		}{{2, 402}, {100, 200}} { // changes apply immediately
+			m.ask(t, "PATCH", "/v1/keys/"+id, map[string]any{"monthly_budget": tt.budget}).Want(t, 200, "")
+			if r := poor.chat(t, oneCreditBody()); r.Status != tt.status {
+				t.Errorf("with a budget of %v: %s", tt.budget, r.Body)
 			}
 		}
 
@@ -198,7 +201,7 @@ func TestBudgetsOfEveryLevelRejectCallsThatDoNotFit(t *testing.T) {
 		}
 
 		// A new month allows requests again, except with a budget of 0.
-		m.ask(t, "PATCH", "/v1/billing", map[string]any{"monthly_credits": 2.5}).Want(t, 200, "")
+		m.ask(t, "PATCH", "/v1/billing", map[string]any{"monthly_credits": 7}).Want(t, 200, "")
 		m.chat(t, oneCreditBody()).Want(t, 402, "insufficient_credits")
 		m.Clock.Turn(32 * 24 * time.Hour)
 		m.chat(t, oneCreditBody()).Want(t, 200, "")
@@ -257,8 +260,10 @@ func TestLoweredBudgetHoldsImmediately(t *testing.T) {
 				}
 			}
 			refused(tt.used + 4.5)
-			lower(tt.used + 0.5) // the error reports the spent credits, however low the limit is now
-			refused(tt.used + 0.5)
+			lower(tt.used + 4)
+			refused(tt.used + 4)
+			lower(0) // the error reports the spent credits
+			refused(0)
 		}
 	})
 }

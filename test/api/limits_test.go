@@ -7,6 +7,7 @@ import (
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
+	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
 )
 
@@ -96,6 +97,97 @@ func TestLimitsOfKeysAndProjects(t *testing.T) {
 				t.Errorf("%s: got %s, want the raised budget", path, r.Body)
 			}
 			change(map[string]any{"monthly_budget": nil, "temporary_raise": nil}).Want(t, 200, "")
+		}
+	})
+}
+
+// TestBudgetBelowSpendingIsRefused covers the budgets of a month. A budget of 0 blocks on purpose.
+func TestBudgetBelowSpendingIsRefused(t *testing.T) {
+	eachGateway(t, both, nil, func(t *testing.T, m *gatewayClient) {
+		m.queueOneCredit(40)
+		key, keyID := m.newKey(t, access.Key{})
+		m.post(t, "/v1/projects", map[string]any{"id": "shop"})
+		header := http.Header{"Service-Project": {"shop"}}
+		chat := func() *harness.Response {
+			r := m.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: key, Body: oneCreditBody(), Header: header})
+			if r.Status == http.StatusOK {
+				m.entry(t, r) // settled
+			}
+			return r
+		}
+		chat().Want(t, 200, "")
+		chat().Want(t, 200, "")
+		for _, tt := range []struct {
+			path, field, code, other string
+			values                   [2]any // of the other field, which a refused change keeps
+		}{
+			{"/v1/keys/" + keyID, "monthly_budget", "budget_exceeded", "name", [2]any{"one", "two"}},
+			{"/v1/projects/shop", "monthly_budget", "budget_exceeded", "name", [2]any{"one", "two"}},
+			{"/v1/billing", "monthly_credits", "insufficient_credits", "alert_threshold", [2]any{"10%", "30%"}},
+		} {
+			change := func(budget, other any) *harness.Response {
+				t.Helper()
+				return m.ask(t, "PATCH", tt.path, map[string]any{tt.field: budget, tt.other: other})
+			}
+			first, second := tt.values[0], tt.values[1]
+			change(nil, first).Want(t, 200, "")
+			r := change(1.999999, second).Want(t, 400, "invalid_parameter")
+			if want := tt.field + " cannot be 1.999999, because 2 credits are already spent. Set at least 2."; r.Text("error.param") != tt.field || r.Text("error.message") != want {
+				t.Errorf("%s: got %s, want %q", tt.path, r.Body, want)
+			}
+			if r := m.get(t, tt.path); r.At(tt.field) != nil || r.At(tt.other) != first {
+				t.Errorf("%s: a refused change was stored: %s", tt.path, r.Body)
+			}
+			change(2, first).Want(t, 200, "")
+			chat().Want(t, 402, tt.code)
+			change(2, second).Want(t, 200, "") // used up, and the same
+			change(1, first).Want(t, 400, "invalid_parameter")
+			change(0, first).Want(t, 200, "")
+			chat().Want(t, 402, tt.code)
+			change(1, second).Want(t, 400, "invalid_parameter")
+			change(nil, first).Want(t, 200, "")
+		}
+		// After a raise, more may be spent than the budget. Other fields can still be changed.
+		until := m.Clock.Now().Add(time.Hour).Unix()
+		paths := []string{"/v1/keys/" + keyID, "/v1/projects/shop"}
+		for _, path := range paths {
+			m.ask(t, "PATCH", path, map[string]any{"monthly_budget": 2, "temporary_raise": map[string]any{"budget": 3.5, "until": until}, "limits": []any{limitOf("day", nil)}}).Want(t, 200, "")
+		}
+		chat().Want(t, 200, "")
+		for _, path := range paths {
+			m.ask(t, "PATCH", path, map[string]any{"name": "three", "monthly_budget": 2, "temporary_raise": nil}).Want(t, 200, "")
+			m.ask(t, "PATCH", path, map[string]any{"monthly_budget": 2.5}).Want(t, 400, "invalid_parameter")
+			if r := m.get(t, path); r.Text("name") != "three" || r.At("monthly_budget") != 2.0 || r.At("spent_this_month") != 3.0 {
+				t.Errorf("got %s", r.Body)
+			}
+		}
+	})
+}
+
+// TestLimitUsedUpByRunningRequestsKeepsTheKeyEditable: a running request may cost more than a limit that was lowered meanwhile.
+func TestLimitUsedUpByRunningRequestsKeepsTheKeyEditable(t *testing.T) {
+	eachGateway(t, both, nil, func(t *testing.T, m *gatewayClient) {
+		key, id := m.newKey(t, access.Key{})
+		change := func(body map[string]any) *harness.Response {
+			t.Helper()
+			return m.ask(t, "PATCH", "/v1/keys/"+id, body)
+		}
+		change(map[string]any{"limits": []any{limitOf("day", nil)}}).Want(t, 200, "")
+		reply := make(chan struct{})
+		m.openai.Queue(upstreams.OpenAIReply{Gate: reply, Usage: &upstreams.OpenAIUsage{Input: 100, Output: 100}})
+		done := make(chan *harness.Response)
+		go func() { done <- m.as(key).chat(t, oneCreditBody()) }()
+		m.openai.Wait(1)
+		change(map[string]any{"limits": []any{limitOf("day", map[string]any{"budget": 0.5})}}).Want(t, 200, "")
+		close(reply)
+		m.entry(t, (<-done).Want(t, 200, ""))
+		r := change(map[string]any{"name": "renamed"}).Want(t, 200, "")
+		if r.Text("name") != "renamed" || r.At("limits.0.spent") != 1.0 || r.At("limits.0.budget") != 0.5 {
+			t.Errorf("got %s", r.Body)
+		}
+		r = change(map[string]any{"limits": []any{limitOf("day", map[string]any{"budget": 0.6})}}).Want(t, 400, "invalid_parameter")
+		if r.Text("error.param") != "limits[0].budget" {
+			t.Errorf("got %s", r.Body)
 		}
 	})
 }

@@ -36,6 +36,39 @@ func eachBilledServer(t *testing.T, fn func(t *testing.T, s *harness.Server, cos
 	}
 }
 
+func TestFormRefusesBudgetBelowSpending(t *testing.T) {
+	t.Parallel()
+	eachBilledServer(t, func(t *testing.T, s *harness.Server, costs func(int64)) {
+		w := s.Workspace(t, "acme")
+		b := member(t, s, w, accounts.Owner)
+		key, id := s.KeyOf(t, &access.Key{Tenant: w.In(accounts.Live), Name: "bot", Scopes: []string{"*"}})
+		s.Do(t, harness.Request{Method: "POST", Path: "/v1/projects", Key: key, Body: map[string]any{"id": "shop"}}).Want(t, 200, "")
+		costs(2)
+		body := chatWith("small", "hi")
+		body["max_tokens"] = 1000
+		s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: key, Body: body, Header: http.Header{"Service-Project": {"shop"}}}).Want(t, 200, "")
+		s.Eventually(t, func() bool {
+			return s.Do(t, harness.Request{Method: "GET", Path: "/v1/billing", Key: key}).At("used") == 2.0
+		})
+		for _, tt := range []struct {
+			page  string
+			form  url.Values
+			field string
+			label string
+		}{
+			{"keys/" + id + "/edit", url.Values{"name": {"renamed"}, "preset": {"everything"}}, "monthly_budget", "The budget per month"},
+			{"projects/shop", url.Values{"name": {"renamed"}}, "monthly_budget", "The budget per month"},
+			{"billing", url.Values{}, "monthly_credits", "The credits per month"},
+		} {
+			page := b.in(accounts.Live, tt.page)
+			tt.form.Set(tt.field, "1.5")
+			b.post(t, page, tt.form).fieldErrors(t, [2]string{tt.field, tt.label + " cannot be 1.5, because 2 credits are already spent. Set at least 2."})
+			tt.form.Set(tt.field, "2")
+			b.post(t, page, tt.form).is(t, http.StatusSeeOther)
+		}
+	})
+}
+
 func TestBillingShowsChargesToTheMicrocredit(t *testing.T) {
 	t.Parallel()
 	eachBilledServer(t, func(t *testing.T, s *harness.Server, costs func(int64)) {

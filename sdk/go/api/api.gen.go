@@ -1655,7 +1655,7 @@ type BillingUpdate struct {
 	// AlertThresholds Percentages of a budget, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null resets it to the default, 50, 80 and 95.
 	AlertThresholds *AlertThresholds `json:"alert_thresholds,omitempty"`
 
-	// MonthlyCredits The monthly limit. Null means no limit. 0 rejects every request.
+	// MonthlyCredits The monthly limit. Null means no limit. 0 rejects every request. A new limit other than 0 can't be lower than the credits already used this month.
 	MonthlyCredits *Credits `json:"monthly_credits,omitempty"`
 }
 
@@ -2494,7 +2494,7 @@ type KeyUpdate struct {
 	// Metadata The new metadata, which replaces all of the old. Null removes it.
 	Metadata *map[string]string `json:"metadata,omitempty"`
 
-	// MonthlyBudget The maximum credits per calendar month (UTC). 0 blocks all spending. Null means no limit.
+	// MonthlyBudget The maximum credits per calendar month (UTC). 0 blocks all spending. Null means no limit. A new budget other than 0 can't be lower than the credits already spent this month.
 	MonthlyBudget *float64 `json:"monthly_budget,omitempty"`
 
 	// Name The purpose of the key. At most 200 bytes, without control or bidirectional-override characters.
@@ -2746,7 +2746,7 @@ type ProjectUpdate struct {
 	// Limits Replaces all limits. A limit with the `id`, or with the same `models` and `window`, keeps its spending. Null removes all.
 	Limits *[]SpendingLimitCreate `json:"limits,omitempty"`
 
-	// MonthlyBudget The maximum credits per calendar month (UTC). 0 blocks all spending. Null means no limit.
+	// MonthlyBudget The maximum credits per calendar month (UTC). 0 blocks all spending. Null means no limit. A new budget other than 0 can't be lower than the credits already spent this month.
 	MonthlyBudget *float64 `json:"monthly_budget,omitempty"`
 
 	// Name A display name. At most 200 bytes, without control or bidirectional-override characters.
@@ -3043,7 +3043,7 @@ type ScopedTokenWithValueObject string
 
 // SpendingLimit A limit of a key or a project.
 type SpendingLimit struct {
-	// Budget The maximum credits in a window. 0 blocks the models. It can't be lower than the credits already spent in the window.
+	// Budget The maximum credits in a window. 0 blocks the models. Another budget can't be lower than the credits already spent in the window.
 	Budget *float64 `json:"budget"`
 
 	// ConcurrentRequests The maximum requests in progress.
@@ -3070,7 +3070,7 @@ type SpendingLimit struct {
 
 // SpendingLimitCreate A limit of a key or a project. It needs a budget, a rate or both.
 type SpendingLimitCreate struct {
-	// Budget The maximum credits in a window. 0 blocks the models. It can't be lower than the credits already spent in the window.
+	// Budget The maximum credits in a window. 0 blocks the models. Another budget can't be lower than the credits already spent in the window.
 	Budget *float64 `json:"budget,omitempty"`
 
 	// ConcurrentRequests The maximum requests in progress.
@@ -7061,7 +7061,7 @@ type ClientInterface interface {
 
 	// UpdateBillingWithBody Update billing
 	//
-	// Updates the fields that you send. Changes take effect immediately, including for the current month. If the limit is lower than the used credits, every request fails until the month ends or you raise the limit.
+	// Updates the fields that you send. Changes take effect immediately, including for the current month. A `monthly_credits` below the used credits fails with `400 invalid_parameter`, except `0`, which blocks all spending.
 	//
 	// When a charge or an update brings the remaining credits below the threshold, Turnpike publishes `billing.credits.low` once. The alert re-arms with a new month, or when an update brings the remaining credits to the threshold or above.
 	//
@@ -7076,7 +7076,7 @@ type ClientInterface interface {
 
 	// UpdateBilling Update billing
 	//
-	// Updates the fields that you send. Changes take effect immediately, including for the current month. If the limit is lower than the used credits, every request fails until the month ends or you raise the limit.
+	// Updates the fields that you send. Changes take effect immediately, including for the current month. A `monthly_credits` below the used credits fails with `400 invalid_parameter`, except `0`, which blocks all spending.
 	//
 	// When a charge or an update brings the remaining credits below the threshold, Turnpike publishes `billing.credits.low` once. The alert re-arms with a new month, or when an update brings the remaining credits to the threshold or above.
 	//
@@ -8596,7 +8596,7 @@ func (c *Client) GetBilling(ctx context.Context, params *GetBillingParams, reqEd
 
 // UpdateBillingWithBody Update billing
 //
-// Updates the fields that you send. Changes take effect immediately, including for the current month. If the limit is lower than the used credits, every request fails until the month ends or you raise the limit.
+// Updates the fields that you send. Changes take effect immediately, including for the current month. A `monthly_credits` below the used credits fails with `400 invalid_parameter`, except `0`, which blocks all spending.
 //
 // When a charge or an update brings the remaining credits below the threshold, Turnpike publishes `billing.credits.low` once. The alert re-arms with a new month, or when an update brings the remaining credits to the threshold or above.
 //
@@ -8621,7 +8621,7 @@ func (c *Client) UpdateBillingWithBody(ctx context.Context, params *UpdateBillin
 
 // UpdateBilling Update billing
 //
-// Updates the fields that you send. Changes take effect immediately, including for the current month. If the limit is lower than the used credits, every request fails until the month ends or you raise the limit.
+// Updates the fields that you send. Changes take effect immediately, including for the current month. A `monthly_credits` below the used credits fails with `400 invalid_parameter`, except `0`, which blocks all spending.
 //
 // When a charge or an update brings the remaining credits below the threshold, Turnpike publishes `billing.credits.low` once. The alert re-arms with a new month, or when an update brings the remaining credits to the threshold or above.
 //
@@ -16547,7 +16547,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateBillingWithBodyWithResponse Update billing
 	//
-	// Updates the fields that you send. Changes take effect immediately, including for the current month. If the limit is lower than the used credits, every request fails until the month ends or you raise the limit.
+	// Updates the fields that you send. Changes take effect immediately, including for the current month. A `monthly_credits` below the used credits fails with `400 invalid_parameter`, except `0`, which blocks all spending.
 	//
 	// When a charge or an update brings the remaining credits below the threshold, Turnpike publishes `billing.credits.low` once. The alert re-arms with a new month, or when an update brings the remaining credits to the threshold or above.
 	//
@@ -16562,7 +16562,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateBillingWithResponse Update billing
 	//
-	// Updates the fields that you send. Changes take effect immediately, including for the current month. If the limit is lower than the used credits, every request fails until the month ends or you raise the limit.
+	// Updates the fields that you send. Changes take effect immediately, including for the current month. A `monthly_credits` below the used credits fails with `400 invalid_parameter`, except `0`, which blocks all spending.
 	//
 	// When a charge or an update brings the remaining credits below the threshold, Turnpike publishes `billing.credits.low` once. The alert re-arms with a new month, or when an update brings the remaining credits to the threshold or above.
 	//
@@ -20052,7 +20052,7 @@ func (c *ClientWithResponses) GetBillingWithResponse(ctx context.Context, params
 
 // UpdateBillingWithBodyWithResponse Update billing
 //
-// Updates the fields that you send. Changes take effect immediately, including for the current month. If the limit is lower than the used credits, every request fails until the month ends or you raise the limit.
+// Updates the fields that you send. Changes take effect immediately, including for the current month. A `monthly_credits` below the used credits fails with `400 invalid_parameter`, except `0`, which blocks all spending.
 //
 // When a charge or an update brings the remaining credits below the threshold, Turnpike publishes `billing.credits.low` once. The alert re-arms with a new month, or when an update brings the remaining credits to the threshold or above.
 //
@@ -20073,7 +20073,7 @@ func (c *ClientWithResponses) UpdateBillingWithBodyWithResponse(ctx context.Cont
 
 // UpdateBillingWithResponse Update billing
 //
-// Updates the fields that you send. Changes take effect immediately, including for the current month. If the limit is lower than the used credits, every request fails until the month ends or you raise the limit.
+// Updates the fields that you send. Changes take effect immediately, including for the current month. A `monthly_credits` below the used credits fails with `400 invalid_parameter`, except `0`, which blocks all spending.
 //
 // When a charge or an update brings the remaining credits below the threshold, Turnpike publishes `billing.credits.low` once. The alert re-arms with a new month, or when an update brings the remaining credits to the threshold or above.
 //

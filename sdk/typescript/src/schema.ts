@@ -1174,7 +1174,7 @@ export interface paths {
         head?: never;
         /**
          * Update billing
-         * @description Updates the fields that you send. Changes take effect immediately, including for the current month. If the limit is lower than the used credits, every request fails until the month ends or you raise the limit.
+         * @description Updates the fields that you send. Changes take effect immediately, including for the current month. A `monthly_credits` below the used credits fails with `400 invalid_parameter`, except `0`, which blocks all spending.
          *
          *     When a charge or an update brings the remaining credits below the threshold, Turnpike publishes `billing.credits.low` once. The alert re-arms with a new month, or when an update brings the remaining credits to the threshold or above.
          *
@@ -2155,7 +2155,7 @@ export interface components {
             /**
              * credits
              * Format: double
-             * @description The maximum credits in a window. 0 blocks the models. It can't be lower than the credits already spent in the window.
+             * @description The maximum credits in a window. 0 blocks the models. Another budget can't be lower than the credits already spent in the window.
              */
             budget?: number | null;
             /**
@@ -2185,7 +2185,7 @@ export interface components {
             /**
              * credits
              * Format: double
-             * @description The maximum credits in a window. 0 blocks the models. It can't be lower than the credits already spent in the window.
+             * @description The maximum credits in a window. 0 blocks the models. Another budget can't be lower than the credits already spent in the window.
              */
             budget: number | null;
             /** @description Required with `budget`, and only allowed with it. */
@@ -2273,7 +2273,7 @@ export interface components {
             /**
              * credits
              * Format: double
-             * @description The maximum credits per calendar month (UTC). 0 blocks all spending. Null means no limit.
+             * @description The maximum credits per calendar month (UTC). 0 blocks all spending. Null means no limit. A new budget other than 0 can't be lower than the credits already spent this month.
              */
             monthly_budget?: number | null;
             /** @description Percentages of `monthly_budget`, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null means the workspace's `alert_thresholds`. */
@@ -2552,7 +2552,7 @@ export interface components {
             /**
              * credits
              * Format: double
-             * @description The maximum credits per calendar month (UTC). 0 blocks all spending. Null means no limit.
+             * @description The maximum credits per calendar month (UTC). 0 blocks all spending. Null means no limit. A new budget other than 0 can't be lower than the credits already spent this month.
              */
             monthly_budget?: number | null;
             /** @description Percentages of `monthly_budget`, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null means the workspace's `alert_thresholds`. */
@@ -4378,7 +4378,7 @@ export interface components {
             resets_at: number;
         };
         BillingUpdate: {
-            /** @description The monthly limit. Null means no limit. 0 rejects every request. */
+            /** @description The monthly limit. Null means no limit. 0 rejects every request. A new limit other than 0 can't be lower than the credits already used this month. */
             monthly_credits?: components["schemas"]["Credits"] | null;
             /** @description Credits as a number, or a percentage of `monthly_credits` from `0%` to `100%`. Null resets it to the default, `20%`. */
             alert_threshold?: components["schemas"]["AlertThreshold"] | null;
