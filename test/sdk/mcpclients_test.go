@@ -20,7 +20,9 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"turnpike/internal/access"
 	"turnpike/internal/accounts"
+	"turnpike/internal/agents/tools"
 	"turnpike/internal/agents/toolservers"
 	"turnpike/internal/audit"
 	"turnpike/internal/config"
@@ -73,7 +75,9 @@ func newShop(t *testing.T) *shop {
 // approveOne approves the first call that waits, and returns its tool and arguments.
 func (s *shop) approveOne(ctx context.Context) (string, error) {
 	m := toolservers.New(toolservers.Options{DB: s.DB, Ring: s.Ring, Guard: safehttp.New(safehttp.Policy{}), Now: s.Clock.Now})
-	vis := visibility.Filter{Tenant: s.workspace.In(accounts.Test)}
+	tenant := s.workspace.In(accounts.Test)
+	vis := visibility.Filter{Tenant: tenant}
+	person := tools.Decider{Principal: access.PersonPrincipal("usr_1", accounts.Owner, tenant), Actor: audit.Actor{Name: "usr_1"}, Role: accounts.Owner}
 	for {
 		found, err := m.Approvals(ctx, s.DB, vis, toolservers.Pending, db.Page{Limit: 1})
 		if err != nil {
@@ -82,7 +86,8 @@ func (s *shop) approveOne(ctx context.Context) (string, error) {
 		if len(found.Rows) > 0 {
 			a := found.Rows[0]
 			return a.Tool + a.Arguments, s.DB.Write(ctx, func(tx *db.Tx) error {
-				return m.Decide(ctx, tx, audit.Actor{Name: "usr_1"}, vis, toolservers.Decision{ApprovalID: a.ID, Approve: true, Hash: a.Hash})
+				_, err := m.Decide(ctx, tx, person, toolservers.Decision{ApprovalID: a.ID, Approve: true, Hash: a.Hash})
+				return err
 			})
 		}
 		select {
