@@ -159,7 +159,7 @@ func TestPendingEntryThatChangesWhileItIsSentStaysPending(t *testing.T) {
 			t.Fatalf("got %d pending entries (%v), want 2", len(sent), err)
 		}
 		amend()
-		write(t, d, func(tx *db.Tx) error { return RemovePending(tx, testSink, sent) })
+		write(t, d, func(tx *db.Tx) error { return RemovePending(t.Context(), tx, testSink, sent) })
 		checkPending(t, d, r.entry.RequestID)
 	})
 }

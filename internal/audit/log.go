@@ -125,10 +125,8 @@ func (l *Log) write(ctx context.Context, tx *db.Tx, records []*Record) error {
 	if err := insertRequests.Send(ctx, tx, rows, nil); err != nil {
 		return fmt.Errorf("request log: %w", err)
 	}
-	for _, id := range late {
-		if err := markPending(tx, id); err != nil {
-			return err
-		}
+	if err := markPending(ctx, tx, late...); err != nil {
+		return err
 	}
 	if len(settled) == 0 {
 		return nil

@@ -8,11 +8,16 @@ import (
 	"turnpike/internal/ids"
 )
 
-// markPending makes every sink send an entry, or send it again.
-func markPending(tx *db.Tx, requestID string) error {
-	err := tx.Send(nil, `INSERT INTO log_sink_pending (sink, request_id, version) SELECT name, $1, 1 FROM log_sinks WHERE true
-		ON CONFLICT (sink, request_id) DO UPDATE SET version = log_sink_pending.version + 1`, requestID)
-	return db.Wrap(err, "mark a log entry as pending")
+var markPendingRows = db.NewBulkInsertFor("log_sink_pending (sink, request_id, version)", "SELECT name, v.request_id, 1 FROM log_sinks",
+	"ON CONFLICT (sink, request_id) DO UPDATE SET version = log_sink_pending.version + 1", "request_id text")
+
+// markPending makes every sink send entries, or send them again.
+func markPending(ctx context.Context, tx *db.Tx, requestIDs ...string) error {
+	rows := make([][]any, len(requestIDs))
+	for i, id := range requestIDs {
+		rows[i] = []any{id}
+	}
+	return db.Wrap(markPendingRows.Send(ctx, tx, rows, nil), "mark log entries as pending")
 }
 
 // Floors are the lowest and the highest floor of all nodes. The lowest is empty while a node has none.
@@ -60,14 +65,16 @@ func AddPending(ctx context.Context, tx *db.Tx, sink string, requestIDs []string
 	return db.Wrap(err, "store pending log entries")
 }
 
+var deletePending = db.NewBulkDelete("log_sink_pending", "log_sink_pending.sink = v.sink AND log_sink_pending.request_id = v.request_id AND log_sink_pending.version = v.version",
+	"sink text", "request_id text", "version bigint")
+
 // RemovePending ends what a sink has sent. Entries that have changed since stay pending.
-func RemovePending(tx *db.Tx, sink string, sent []PendingEntry) error {
-	for _, p := range sent {
-		if err := tx.Send(nil, "DELETE FROM log_sink_pending WHERE sink = $1 AND request_id = $2 AND version = $3", sink, p.RequestID, p.Version); err != nil {
-			return db.Wrap(err, "remove pending log entries")
-		}
+func RemovePending(ctx context.Context, tx *db.Tx, sink string, sent []PendingEntry) error {
+	rows := make([][]any, len(sent))
+	for i, p := range sent {
+		rows[i] = []any{sink, p.RequestID, p.Version}
 	}
-	return nil
+	return db.Wrap(deletePending.Send(ctx, tx, rows, nil), "remove pending log entries")
 }
 
 // Unsent returns the time of the oldest entry that a sink may not have sent, or the limit if that is earlier.

@@ -276,7 +276,7 @@ func (r *Record) SettleIn(ctx context.Context, tx *db.Tx, change func(*Entry)) e
 		return fmt.Errorf("request log: %w", err)
 	}
 	if settled.RequestID < floor {
-		if err := markPending(tx, settled.RequestID); err != nil {
+		if err := markPending(ctx, tx, settled.RequestID); err != nil {
 			return err
 		}
 	}
@@ -308,7 +308,7 @@ func Amend(ctx context.Context, tx *db.Tx, requestID string, change func(*Entry)
 		db.OrNull(string(e.Attempts)), db.NullInt(e.Upstream.Microseconds()), db.OrNull(e.ErrorCode), db.NullInt(int64(e.Status)),
 		db.OrNull(e.storedRequest()), db.OrNull(string(e.Failure)), db.NullInt(e.FirstToken.Microseconds()))
 	if err == nil {
-		err = markPending(tx, requestID)
+		err = markPending(ctx, tx, requestID)
 	}
 	return e, db.Wrap(err, "request log")
 }

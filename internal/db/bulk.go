@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Bulk is an INSERT or UPDATE of many rows: one statement over arrays on PostgreSQL,
+// Bulk is an INSERT, UPDATE or DELETE of many rows: one statement over arrays on PostgreSQL,
 // prepared statements of several rows on SQLite. With 26 columns and 64 rows, SQLite
 // takes 16 µs per row, against 19 µs with one row per statement and 63 µs with json_each.
 type Bulk struct {
@@ -17,7 +17,7 @@ type Bulk struct {
 	types    []string
 	postgres string
 	sqlite   string // of one row
-	several  string // of bulkRows rows; empty for an update
+	several  string // of bulkRows rows; empty if there is no such statement
 }
 
 // bulkRows is the number of rows per statement on SQLite.
@@ -39,16 +39,29 @@ func NewBulk(table, conflict string, columns ...string) *Bulk {
 // NewBulkUpdate describes an update of single rows. In set and where, v.name is the
 // new value of a column and table.name the stored one. where must name the primary key.
 func NewBulkUpdate(table, set, where string, columns ...string) *Bulk {
-	b := newBulk(columns)
-	b.postgres = "UPDATE " + table + " SET " + set + " FROM " + b.unnest() + " AS v(" + strings.Join(b.columns, ", ") + ") WHERE " + where
+	return newBulk(columns).join("UPDATE "+table+" SET "+set, "FROM", "WHERE "+where)
+}
+
+// NewBulkDelete describes a delete of single rows. In where, v.name is the value of a
+// column and table.name the stored one. where must name the primary key.
+func NewBulkDelete(table, where string, columns ...string) *Bulk {
+	return newBulk(columns).join("DELETE FROM "+table, "USING", "WHERE "+where)
+}
+
+// NewBulkInsertFor describes an insert of what a query returns for each row. The query
+// ends in FROM and a table; in it, v.name is the value of a column.
+func NewBulkInsertFor(into, query, conflict string, columns ...string) *Bulk {
+	return newBulk(columns).join("INSERT INTO "+into+" "+query, "CROSS JOIN", "WHERE true "+conflict) // SQLite needs WHERE
+}
+
+// join sets the statement, in which v is joined on PostgreSQL.
+func (b *Bulk) join(before, join, after string) *Bulk {
+	b.postgres = before + " " + join + " " + b.unnest() + " AS v(" + strings.Join(b.columns, ", ") + ") " + after
 	// With a subquery as on PostgreSQL, SQLite takes 50% longer.
-	inline := func(clause string) string {
-		for i, name := range b.columns {
-			clause = regexp.MustCompile(`\bv\.`+name+`\b`).ReplaceAllString(clause, fmt.Sprintf("?%d", i+1))
-		}
-		return clause
+	b.sqlite = before + " " + after
+	for i, name := range b.columns {
+		b.sqlite = regexp.MustCompile(`\bv\.`+name+`\b`).ReplaceAllString(b.sqlite, fmt.Sprintf("?%d", i+1))
 	}
-	b.sqlite = "UPDATE " + table + " SET " + inline(set) + " WHERE " + inline(where)
 	return b
 }
 
@@ -87,7 +100,7 @@ func (b *Bulk) unnest() string {
 	return "unnest(" + strings.Join(arrays, ", ") + ")"
 }
 
-// Write writes the rows and returns how many were inserted or changed. Values are
+// Write writes the rows and returns how many were inserted, changed or deleted. Values are
 // nil, string, int64, bool or JSON.
 func (b *Bulk) Write(ctx context.Context, tx *Tx, rows [][]any) (int64, error) {
 	if len(rows) == 0 {

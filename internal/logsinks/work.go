@@ -135,7 +135,7 @@ func (w *worker) sendPending(ctx context.Context) error {
 		if err := w.send(ctx, entries); err != nil {
 			return err
 		}
-		if err := w.store(ctx, w.position, len(list), func(tx *db.Tx) error { return audit.RemovePending(tx, w.Name, list) }); err != nil {
+		if err := w.store(ctx, w.position, len(list), func(tx *db.Tx) error { return audit.RemovePending(ctx, tx, w.Name, list) }); err != nil {
 			return err
 		}
 		after = list[len(list)-1].RequestID
