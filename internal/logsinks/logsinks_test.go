@@ -312,27 +312,6 @@ func TestEntriesOfDeadNodeAreSentAfterItsEviction(t *testing.T) {
 	})
 }
 
-func TestWorkerThatLostItsClaimStoresNothing(t *testing.T) {
-	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		to := newTarget()
-		first, second := newServer(t, d, to), newServer(t, d, to)
-		first.start(second)
-		first.settle(first.open())
-		first.raise()
-		second.raise()
-		lost := first.worker()
-		w := second.worker()
-		if err := lost.drain(t.Context()); !errors.Is(err, nodes.ErrClaimLost) {
-			t.Errorf("got %v, want ErrClaimLost", err)
-		}
-		second.check(w.drain(t.Context()))
-		if len(to.batches) != 2 {
-			t.Errorf("got batches %v, want the entry again by the second node", to.batches)
-		}
-	})
-}
-
 func TestRejectedEntriesAreCountedAndNotSentAgain(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
