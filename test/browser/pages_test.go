@@ -33,9 +33,10 @@ func (b *tab) measure() measure {
 		const parts = performance.getEntriesByType("resource").filter((e) => /[.](css|js|svg)/.test(e.name));
 		return {Width: innerWidth, Wide: document.documentElement.scrollWidth, Titles: document.querySelectorAll("h1").length,
 			Unlabeled: [...document.querySelectorAll("table.list:has(td[data-label]) td:not([data-label], [colspan])")].filter((cell) => cell.textContent.trim() && !cell.querySelector("form, button, input, .button")).map((cell) => cell.textContent.trim()),
-			Crooked: [...document.querySelectorAll(".filters, form.inline, .columns:not(.aligned)")].filter((row) => {
+			Crooked: [...document.querySelectorAll(".filters, form.inline, .columns")].filter((row) => {
 				const fields = [...row.querySelectorAll("label > :is(input:not([type=checkbox]), select)")].filter(seen);
-				return fields.some((a) => fields.some((b) => Math.abs(box(a).top - box(b).top) < 8 && (Math.abs(box(a).top - box(b).top) >= 1 || Math.abs(box(a).bottom - box(b).bottom) >= 1)));
+				const near = (a, b) => Math.abs(box(a).top - box(b).top) < 8 || Math.abs(box(a.parentElement).top - box(b.parentElement).top) < 1;
+				return fields.some((a) => fields.some((b) => near(a, b) && (Math.abs(box(a).top - box(b).top) >= 1 || Math.abs(box(a).bottom - box(b).bottom) >= 1)));
 			}).map((row) => row.innerText),
 			Cramped: [...document.querySelectorAll("main :is(input:not([type=checkbox], [type=radio], [type=hidden]), select)")].filter((e) => seen(e) && e.name && box(e).width < 56).map((e) => e.name)
 				.concat([...document.querySelectorAll("td.log-main")].filter((e) => seen(e) && box(e).width < 120).map((e) => e.innerText)),
