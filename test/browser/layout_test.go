@@ -4,6 +4,7 @@ package browser_test
 
 import (
 	"math"
+	"regexp"
 	"testing"
 
 	"turnpike/internal/accounts"
@@ -91,6 +92,34 @@ func TestAdminLogIsReadableOnPhones(t *testing.T) {
 	}
 	if eval[int](b, `document.querySelectorAll("main table.list tbody tr").length`) == 0 {
 		t.Error("the log has no rows")
+	}
+}
+
+func TestEventsAndIDsFitOnPhones(t *testing.T) {
+	t.Parallel()
+	w, u := fullServer(t)
+	b := newTab(t, w.Server)
+	b.window(390, 844)
+	b.signIn(u.Email)
+	b.open(in(w.Workspace, accounts.Test, "events"))
+	if cut := eval[[]string](b, `[...document.querySelectorAll("td.log-main:has(.badge)")].filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.innerText)`); len(cut) > 0 {
+		t.Errorf("the events %q are cut", cut)
+	}
+	const wrapped = `[...document.querySelectorAll("dl.facts dd > code:only-child")].filter((e) => e.getClientRects().length > 1 && /^[a-z]+_\w+$/.test(e.textContent)).map((e) => e.textContent)`
+	ids := regexp.MustCompile(`/(keys|routes|users|events|jobs/[a-z-]+)/[a-z]+_\w+$`)
+	looked := 0
+	for _, path := range pages(t, w) {
+		if !ids.MatchString(path) {
+			continue
+		}
+		looked++
+		b.open(path)
+		if list := eval[[]string](b, wrapped); len(list) > 0 {
+			t.Errorf("%s has %q on two lines", path, list)
+		}
+	}
+	if looked < 8 {
+		t.Errorf("looked at %d pages, want at least 8", looked)
 	}
 }
 
