@@ -10,6 +10,31 @@ import (
 	"turnpike/test/harness"
 )
 
+// A review of version 0.1 found 22 bugs in the dashboard. These tests fail on that version:
+//
+//	 1 failed requests without message, parameter and model   TestRequestPageExplainsFailure
+//	 2 Home silent about budgets and credits                   TestHomeFlagsExhaustedBudgets, TestHomeShowsHowLongCreditsLast
+//	 3 first steps that ignore a missing provider              TestLiveHomeSaysThatNoProviderIsConnected
+//	 4 a failed replay of a delivered event                    TestFailedReplayLeavesSucceededDelivery (test/api)
+//	 5 "nothing has changed" in green                          TestConfirmationPerformsTheAction, TestConfirmationPerformsOnlyItsOwnForm
+//	 6 waits counted as time of the provider                   TestUpstreamTimeExcludesOwnWaits (internal/gateway)
+//	 7 a search by the name of a key                           TestRequestsAreSearched, TestMistakeInSearchKeepsTheOtherTerms
+//	 8 text and axes of charts                                 TestChartTextHasOneSizeAndBarsFillTheChart (test/browser), TestChartLinesOfCountsAreWholeNumbers (internal/dashboard)
+//	 9 the current page in the menu of phones                  TestMenuOnPhonesShowsTheCurrentPage (test/browser)
+//	10 the admin log on phones                                 TestAdminLogIsReadableOnPhones (test/browser)
+//	11 only the first error of a form                          TestFormShowsAllErrorsBelowTheirFields
+//	12 errors in the words of the API                          TestFormShowsAllErrorsBelowTheirFields, TestNewPersonAcceptsInvitation
+//	13 meters of budgets in test                               TestBudgetsInTestHaveNoMeter
+//	14 an only owner who can leave                             TestOnlyOwnerIsNotOfferedToLeave
+//	15 seven days shown as six                                 TestNewInvitationEndsInSevenDays
+//	16 IDs of keys instead of names                            TestKeyListNamesCreators, TestRunsAndJobsShowTheirInputAndKeyName
+//	17 a setup link where passkeys don't work                  TestSetupLinkCreatesOneOwner (internal/people)
+//	18 a form that is lost with the session                    TestFormOfEndedSessionIsRestoredAfterSignIn
+//	19 a replay of no deliveries                               TestReplayNeedsATickedDelivery (test/browser)
+//	20 fields at several heights                               TestFieldsOfANewProjectAreAligned, TestEveryPageFitsTheScreenWithoutLayoutShift (test/browser)
+//	21 headings, regions and headers of tables                 TestEveryPageIsAccessible (test/browser), TestTableHeadersHaveText
+//	22 percentages, and errors of a sample                     TestHomeShowsHowLongCreditsLast, TestHomeSaysWhichRequestsItsErrorsAreOf
+
 func TestWorkspaceIsRenamed(t *testing.T) {
 	t.Parallel()
 	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {

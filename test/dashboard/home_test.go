@@ -293,6 +293,21 @@ func TestHomeFlagsExhaustedBudgets(t *testing.T) {
 	})
 }
 
+func TestHomeSaysWhichRequestsItsErrorsAreOf(t *testing.T) {
+	t.Parallel()
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		b := member(t, s, w, accounts.Owner)
+		home := b.in(accounts.Test, "")
+		key, keyID := s.Key(t, w, accounts.Test)
+		chat(t, s, key, "")
+		s.Do(t, harness.Request{Method: "GET", Path: "/v1/jobs", Key: key}).Want(t, 404, "not_found")
+		b.until(t, home, "<code>not_found</code>").shows(t, "Errors by code, last 24 hours").hides(t, "1,000", "Counted back")
+		s.FillRequests(t, w, keyID, 1000)
+		b.get(t, home).shows(t, "Errors by code, newest 1,000 requests").hides(t, "<code>not_found</code>")
+	})
+}
+
 func TestHomeFlagsErrorSpikes(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
