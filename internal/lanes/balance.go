@@ -149,7 +149,8 @@ func (r *Runner[T]) balance() {
 	r.dispatch()
 }
 
-// drained reports whether a lane that was chosen for another node can be given away.
+// drained reports whether a lane that was chosen for another node can be given away. A scan must end first, because
+// its source may change items.
 func (l *lane[T]) drained() bool {
 	return l.givenTo != "" && l.inFlight == 0 && (l.phase == idle || l.phase == working)
 }
