@@ -13,6 +13,7 @@ import (
 	"turnpike/internal/audit"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
+	"turnpike/internal/fault"
 )
 
 // A job outlives its request and perhaps its node, so its credits are leased to
@@ -139,10 +140,15 @@ func (c *JobCharge) charged() credits.Micro {
 	return min(c.Cost, c.Reserved)
 }
 
-// amend updates the job's log entry and returns it, or nil if the log no longer
-// has it.
-func (c *JobCharge) amend(ctx context.Context, tx *db.Tx) (*audit.Entry, error) {
-	return audit.Amend(ctx, tx, c.RequestID, func(e *audit.Entry) {
+// amend updates the job's log entry and returns its settlement, or nil if the log no
+// longer has it.
+func (c *JobCharge) amend(ctx context.Context, tx *db.Tx) (*audit.Settlement, error) {
+	var s audit.Settlement
+	e, err := audit.Amend(ctx, tx, c.RequestID, func(e *audit.Entry) {
+		if e.ErrorCode == string(fault.StorageUnavailable) { // its commit was in doubt, so it is already counted as refused
+			refused := *e
+			s.Previous = &refused
+		}
 		e.Requested = e.AskedFor() // before the model that ran
 		e.Model, e.Provider, e.PriceVersion = cmp.Or(c.Model, e.Model), cmp.Or(c.Provider, e.Provider), cmp.Or(c.PriceVersion, e.PriceVersion)
 		e.UsageSource = audit.UsageProvider
@@ -157,6 +163,11 @@ func (c *JobCharge) amend(ctx context.Context, tx *db.Tx) (*audit.Entry, error) 
 			e.Status = cmp.Or(u.Status, e.Status)
 		}
 	})
+	if e == nil {
+		return nil, err
+	}
+	s.Entry = e
+	return &s, err
 }
 
 // chargeJobs charges jobs from their leases and ends those leases. A job's

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
@@ -11,6 +12,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/events"
+	"turnpike/internal/fault"
 	"turnpike/internal/ids"
 )
 
@@ -112,6 +114,30 @@ func TestJobIsChargedFromItsLease(t *testing.T) {
 			if charged != int64(c.charged) || unbilled != int64(c.unbilled) {
 				t.Errorf("%s: the log says %d and %d", name, charged, unbilled)
 			}
+		}
+	})
+}
+
+// A client got a 503 because the commit of its job was in doubt, and the job was created after all.
+func TestJobWhoseCreationWasInDoubtIsCountedOnce(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newFixture(t, d, 100*credits.Credit)
+		job := o.order(10 * credits.Credit)
+		group := db.NewGroup(d)
+		defer group.Stop()
+		refused := audit.NewLog(group, o.node, o.settler.Settle).Open(audit.Entry{RequestID: job.RequestID, Tenant: job.Tenant, KeyID: job.KeyID, Project: job.Project, CreatedAt: o.now, Model: job.Model})
+		refused.Settle(func(e *audit.Entry) { e.Status, e.ErrorCode = 503, string(fault.StorageUnavailable) })
+		if err := refused.Settled(time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if u := o.used("live"); u.Requests != 1 || u.Errors != 1 || u.Credits != 0 {
+			t.Errorf("got usage %+v before the job has ended, want one failed request", u)
+		}
+		job.Cost = 3 * credits.Credit
+		o.settle(job)
+		if u := o.used("live"); u.Requests != 1 || u.Errors != 1 || u.Credits != job.Cost {
+			t.Errorf("got usage %+v, want one request as in the log", u)
 		}
 	})
 }

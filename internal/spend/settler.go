@@ -100,12 +100,12 @@ func (s *Settler) settleAll(ctx context.Context, tx *db.Tx, list []item) error {
 	}
 	slices.SortFunc(jobs, func(a, b *JobCharge) int { return strings.Compare(a.RequestID, b.RequestID) })
 	for _, c := range jobs {
-		e, err := c.amend(ctx, tx)
+		amended, err := c.amend(ctx, tx)
 		if err != nil {
 			return err
 		}
-		if e != nil {
-			direct.count(audit.Settlement{Entry: e}, charge{})
+		if amended != nil {
+			direct.count(*amended, charge{})
 		}
 	}
 	if err := chargeJobs(ctx, tx, direct.postings, jobs); err != nil {
