@@ -434,6 +434,9 @@ func (w *haWorld) check(t *testing.T) {
 	if spent := int64(count(t, d, "SELECT coalesce(sum(credits), 0) FROM requests WHERE user_agent LIKE 'ha-tight/%'")); spent > int64(tightBudget*credits.Credit) {
 		t.Errorf("got %d microcredits spent, want at most the budget of %d", spent, tightBudget*credits.Credit)
 	}
+	if alerts := count(t, d, "SELECT count(*) FROM events WHERE environment = 'live' AND type IN ('budget.threshold_reached', 'budget.exceeded')"); alerts != 4 {
+		t.Errorf("got %d alerts of the budget, want one for 50, 80, 95 and 100%%", alerts)
+	}
 	for _, n := range w.nodes {
 		stop(t, n.server.Load())
 	}
