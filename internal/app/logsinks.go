@@ -17,7 +17,7 @@ func LogSinks(ctx context.Context, d *db.DB, c config.Audit, node *nodes.Node, v
 		list = append(list, &logsinks.Sink{Name: name, DB: d, Node: node, Open: open, Now: time.Now})
 	}
 	if k := c.Kafka; len(k.Brokers) > 0 {
-		topic := logsinks.Kafka{Brokers: k.Brokers, Topic: k.Topic, TLS: k.TLS, SASL: k.SASL, Username: k.Username, Password: string(k.Password)}
+		topic := logsinks.Kafka{Brokers: k.Brokers, Topic: k.Topic, TLS: k.TLS, Cert: k.Cert, Key: k.Key, SASL: k.SASL, Username: k.Username, Password: string(k.Password)}
 		add("kafka", func(ctx context.Context) (logsinks.Sender, error) { return logsinks.OpenKafka(ctx, topic) })
 	}
 	if c.OTLP {

@@ -34,6 +34,8 @@ type LogKafka struct {
 	Brokers  []string `name:"brokers" help:"Kafka brokers to send the request log to, such as kafka-1.example.com:9092,kafka-2.example.com:9092. Empty turns this off."`
 	Topic    string   `name:"topic" help:"Topic for the request log; required with audit.kafka.brokers. It must exist."`
 	TLS      bool     `name:"tls" default:"true" help:"Connect to the brokers with TLS."`
+	Cert     string   `name:"cert" node:"yes" help:"PEM file with a client certificate for the brokers, together with audit.kafka.key."`
+	Key      string   `name:"key" node:"yes" help:"PEM file with the private key of audit.kafka.cert."`
 	SASL     string   `name:"sasl" default:"none" oneof:"none,plain,scram-sha-256,scram-sha-512" help:"How to sign in to the brokers: none, plain, scram-sha-256 or scram-sha-512."`
 	Username string   `name:"username" help:"User for audit.kafka.sasl."`
 	Password Secret   `name:"password" help:"Password for audit.kafka.sasl."`
@@ -63,6 +65,9 @@ func (k LogKafka) check(f *faults) {
 		f.addIf(err != nil || host == "" || n == 0, "audit.kafka.brokers", "%q is not a host and a port; expected such as kafka.example.com:9092", broker)
 	}
 	f.addIf(!kafkaTopic.MatchString(k.Topic), "audit.kafka.topic", "%q is not the name of a topic; expected from 1 to 249 letters, digits, dots, hyphens and underscores", k.Topic)
+	f.addIf(k.Cert == "" && k.Key != "", "audit.kafka.cert", "audit.kafka.key is set, so its certificate file is expected here too")
+	f.addIf(k.Key == "" && k.Cert != "", "audit.kafka.key", "audit.kafka.cert is set, so its key file is expected here too")
+	f.addIf(k.Cert != "" && !k.TLS, "audit.kafka.tls", "is required with audit.kafka.cert")
 	f.addIf(k.SASL != SASLNone && k.Username == "", "audit.kafka.username", "is required with audit.kafka.sasl")
 	f.addIf(k.SASL != SASLNone && k.Password == "", "audit.kafka.password", "is required with audit.kafka.sasl")
 	f.addIf(k.SASL == SASLNone && (k.Username != "" || k.Password != ""), "audit.kafka.sasl", "is required with audit.kafka.username and audit.kafka.password; expected plain, scram-sha-256 or scram-sha-512")

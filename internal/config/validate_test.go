@@ -161,6 +161,18 @@ func TestValidateRejectsInvalidSettings(t *testing.T) {
 		"Kafka with a readable password": {func(c *Config) {
 			c.Audit.Kafka = LogKafka{Brokers: []string{"kafka:9092"}, Topic: "t", SASL: "plain", Username: "u", Password: "p"}
 		}, "audit.kafka.sasl: "},
+		"Kafka with a client certificate": {func(c *Config) {
+			c.Audit.Kafka = LogKafka{Brokers: []string{"kafka:9092"}, Topic: "t", TLS: true, Cert: "cert.pem", Key: "key.pem", SASL: SASLNone}
+		}, ""},
+		"Kafka with a certificate without a key": {func(c *Config) {
+			c.Audit.Kafka = LogKafka{Brokers: []string{"kafka:9092"}, Topic: "t", TLS: true, Cert: "cert.pem", SASL: SASLNone}
+		}, "audit.kafka.key: "},
+		"Kafka with a key without a certificate": {func(c *Config) {
+			c.Audit.Kafka = LogKafka{Brokers: []string{"kafka:9092"}, Topic: "t", TLS: true, Key: "key.pem", SASL: SASLNone}
+		}, "audit.kafka.cert: "},
+		"Kafka with a certificate without TLS": {func(c *Config) {
+			c.Audit.Kafka = LogKafka{Brokers: []string{"kafka:9092"}, Topic: "t", Cert: "cert.pem", Key: "key.pem", SASL: SASLNone}
+		}, "audit.kafka.tls: "},
 		"Kafka with another mechanism": {func(c *Config) { c.Audit.Kafka.SASL = "gssapi" }, "audit.kafka.sasl: "},
 		"host with a port":             {func(c *Config) { c.Agents.UnlimitedHosts = []string{"api.example.com:8080"} }, "agents.unlimited_hosts: "},
 		"host with a scheme":           {func(c *Config) { c.Agents.UnlimitedHosts = []string{"https://api.example.com"} }, "agents.unlimited_hosts: "},

@@ -24,6 +24,8 @@ type Kafka struct {
 	Brokers []string
 	Topic   string
 	TLS     bool
+	// Cert and Key are the files of a client certificate, or empty.
+	Cert, Key string
 	// SASL is plain, scram-sha-256 or scram-sha-512, or none.
 	SASL     string
 	Username string
@@ -42,7 +44,7 @@ func OpenKafka(ctx context.Context, k Kafka) (Sender, error) {
 	options := []kgo.Opt{kgo.SeedBrokers(k.Brokers...), kgo.DefaultProduceTopic(k.Topic), kgo.ClientID("turnpike"), kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.AllowIdempotentProduceCancellation(), kgo.ProducerLinger(0), kgo.DisableClientMetrics()}
 	if k.TLS {
-		options = append(options, kgo.DialTLSConfig(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: k.roots}))
+		options = append(options, kgo.DialTLSConfig(k.tlsConfig()))
 	}
 	if mechanism := k.mechanism(); mechanism != nil {
 		options = append(options, kgo.SASL(mechanism))
@@ -59,6 +61,17 @@ func OpenKafka(ctx context.Context, k Kafka) (Sender, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+func (k Kafka) tlsConfig() *tls.Config {
+	c := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: k.roots}
+	if k.Cert != "" {
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { // the files may have changed
+			pair, err := tls.LoadX509KeyPair(k.Cert, k.Key)
+			return &pair, err
+		}
+	}
+	return c
 }
 
 func (k Kafka) mechanism() sasl.Mechanism {

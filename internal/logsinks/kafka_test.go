@@ -5,7 +5,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"net/http/httptest"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -132,6 +134,27 @@ func TestKafkaConnectsWithTLS(t *testing.T) {
 	k.roots.AddCert(web.Certificate())
 	if err := openKafka(t, k).Send(t.Context(), []*audit.Entry{testEntry("ws")}); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestKafkaAuthenticatesClient(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewUnstartedServer(nil)
+	web.StartTLS()
+	defer web.Close()
+	c := startKafka(t, kfake.TLS(&tls.Config{Certificates: web.TLS.Certificates, ClientAuth: tls.RequireAnyClientCert}))
+	k := Kafka{Brokers: c.ListenAddrs(), Topic: testTopic, TLS: true, roots: x509.NewCertPool()}
+	k.roots.AddCert(web.Certificate())
+	if _, err := OpenKafka(t.Context(), k); err == nil || !strings.Contains(err.Error(), "certificate required") {
+		t.Errorf("got %v, want that the broker requires a certificate", err)
+	}
+	k.Cert, k.Key = writePair(t, web.TLS.Certificates[0])
+	if err := openKafka(t, k).Send(t.Context(), []*audit.Entry{testEntry("ws")}); err != nil {
+		t.Error(err)
+	}
+	k.Cert += ".missing"
+	if _, err := OpenKafka(t.Context(), k); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v, want that the file is missing", err)
 	}
 }
 

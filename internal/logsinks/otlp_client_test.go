@@ -74,25 +74,31 @@ func TestPartialSuccessOfCollectorIsReported(t *testing.T) {
 	}
 }
 
+// writePair stores a certificate and its key in files.
+func writePair(t *testing.T, pair tls.Certificate) (certFile, keyFile string) {
+	t.Helper()
+	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	file := func(name, kind string, content []byte) string {
+		name = filepath.Join(dir, name)
+		if err := os.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: content}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	return file("cert.pem", "CERTIFICATE", pair.Certificate[0]), file("key.pem", "PRIVATE KEY", key)
+}
+
 func TestCollectorAuthenticatesClient(t *testing.T) {
 	c := &logCollector{}
 	server := httptest.NewUnstartedServer(c)
 	server.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
 	server.StartTLS()
 	defer server.Close()
-	pair := server.TLS.Certificates[0]
-	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := func(kind string, content []byte) string {
-		name := filepath.Join(t.TempDir(), "file.pem")
-		if err := os.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: content}), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return name
-	}
-	certFile, keyFile := file("CERTIFICATE", pair.Certificate[0]), file("PRIVATE KEY", key)
+	certFile, keyFile := writePair(t, server.TLS.Certificates[0])
 	list := []*audit.Entry{testEntry("ws")}
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
 	if err := openOTLP(t).Send(t.Context(), list); err == nil || !strings.Contains(err.Error(), "unknown authority") {
