@@ -95,7 +95,7 @@ func TestAdminLogIsReadableOnPhones(t *testing.T) {
 	}
 }
 
-func TestEventsAndIDsFitOnPhones(t *testing.T) {
+func TestEventsIDsAndCodeTabsFitOnPhones(t *testing.T) {
 	t.Parallel()
 	w, u := fullServer(t)
 	b := newTab(t, w.Server)
@@ -120,6 +120,10 @@ func TestEventsAndIDsFitOnPhones(t *testing.T) {
 	}
 	if looked < 8 {
 		t.Errorf("looked at %d pages, want at least 8", looked)
+	}
+	b.newKey(w.Workspace, "backend")
+	if hidden := eval[int](b, `(() => { const e = document.querySelector(".code-tabs .languages"); return e.scrollWidth - e.clientWidth; })()`); hidden > 0 {
+		t.Errorf("%d pixels of the languages are out of view", hidden)
 	}
 }
 
