@@ -37,6 +37,8 @@ type Call struct {
 	content        *contentlog.Draft // for the content log; nil if it isn't logged
 	bodyMemory     int64             // that the body has reserved
 	deferred       []func()          // work to do after the response is sent
+
+	declaredRoutes []DeclaredRoute // that lists of models can name before the transaction creates them
 }
 
 // Caller returns who manages keys, for the admin log and for their limits.

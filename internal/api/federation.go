@@ -13,6 +13,7 @@ import (
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
+	"turnpike/internal/catalog"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/federation"
@@ -71,13 +72,32 @@ func createFederationRule(ctx context.Context, c *Call, tx *db.Tx, in createFede
 		r.UserLimits = in.UserLimits.limits()
 	}
 	var err error
-	if r.Allowed, err = c.readAllowed(in.allowedLists); err != nil {
+	routes := c.routesOfKey(ctx, tx, r.KeyID)
+	if r.Allowed, err = c.readAllowed(in.allowedLists, routes); err != nil {
 		return nil, err
 	}
-	if err := cmp.Or(setExpiresIn(r, in.ExpiresIn), federation.CheckGranted(in.Grants, c.s.Gateway.CheckAllowed)); err != nil {
+	if err := cmp.Or(setExpiresIn(r, in.ExpiresIn), c.checkGranted(in.Grants, routes)); err != nil {
 		return nil, err
 	}
 	return show(r, c.s.Federation.Create(ctx, tx, c.Caller(), r), newFederationRuleObject)
+}
+
+// routesOfKey is routesIn for the project of a rule's key. The rule's own checks report an unknown key.
+func (c *Call) routesOfKey(ctx context.Context, q db.Querier, id string) func() ([]string, error) {
+	return func() ([]string, error) {
+		k, err := c.s.Keys.Get(ctx, q, c.Principal.Visibility(), id)
+		if fault.Is(err, fault.NotFound) {
+			return c.routesIn(ctx, q, "")()
+		}
+		if err != nil {
+			return nil, err
+		}
+		return c.routesIn(ctx, q, k.Project)()
+	}
+}
+
+func (c *Call) checkGranted(grants []federation.Grant, routes func() ([]string, error)) error {
+	return federation.CheckGranted(grants, func(a catalog.Allowed) error { return c.s.Gateway.CheckAllowed(a, routes) })
 }
 
 // setExpiresIn sets the lifetime of a rule's tokens; nil means the default.
@@ -138,7 +158,8 @@ func updateFederationRule(ctx context.Context, c *Call, tx *db.Tx, in updateFede
 	set(&r.KeyID, in.KeyID)
 	set(&r.Scopes, in.Scopes)
 	set(&r.Grants, in.Grants)
-	if err := cmp.Or(c.changeAllowed(&r.Allowed, in.allowedChanges), federation.CheckGranted(in.Grants.Value, c.s.Gateway.CheckAllowed)); err != nil {
+	routes := c.routesOfKey(ctx, tx, r.KeyID)
+	if err := cmp.Or(c.changeAllowed(&r.Allowed, in.allowedChanges, routes), c.checkGranted(in.Grants.Value, routes)); err != nil {
 		return nil, err
 	}
 	set(&r.UserClaim, in.UserClaim)

@@ -133,9 +133,6 @@ func createKey(ctx context.Context, c *Call, tx *db.Tx, in createKeyRequest) (an
 		k.AllowedTools = *in.AllowedTools
 	}
 	var err error
-	if k.Allowed, err = c.readAllowed(in.allowedLists); err != nil {
-		return nil, err
-	}
 	if err := c.applyLimits(in.limitFields, &k.Limits, &k.Raise); err != nil {
 		return nil, err
 	}
@@ -149,6 +146,9 @@ func createKey(ctx context.Context, c *Call, tx *db.Tx, in createKeyRequest) (an
 		if err := c.s.Keys.PinToProject(ctx, tx, c.Caller(), k, *in.Project); err != nil {
 			return nil, err
 		}
+	}
+	if k.Allowed, err = c.readAllowed(in.allowedLists, c.routesIn(ctx, tx, k.Project)); err != nil {
+		return nil, err
 	}
 	value, err := c.s.Keys.Create(ctx, tx, c.Caller(), k)
 	if err != nil {
@@ -231,9 +231,6 @@ func updateKey(ctx context.Context, c *Call, tx *db.Tx, in updateKeyRequest) (an
 	set(&k.AlertEmail, in.AlertEmail)
 	set(&k.AllowedTools, in.AllowedTools)
 	setNullable(&k.ContentDays, in.ContentLogDays)
-	if err := c.changeAllowed(&k.Allowed, in.allowedChanges); err != nil {
-		return nil, err
-	}
 	if err := c.applyLimits(in.limitFields, &k.Limits, &k.Raise); err != nil {
 		return nil, err
 	}
@@ -255,6 +252,9 @@ func updateKey(ctx context.Context, c *Call, tx *db.Tx, in updateKeyRequest) (an
 		if err := c.s.Keys.PinToProject(ctx, tx, c.Caller(), &k, in.Project.Value); err != nil {
 			return nil, err
 		}
+	}
+	if err := c.changeAllowed(&k.Allowed, in.allowedChanges, c.routesIn(ctx, tx, k.Project)); err != nil {
+		return nil, err
 	}
 	if err := c.s.Keys.Update(ctx, tx, c.Caller(), before, &k); err != nil {
 		return nil, err

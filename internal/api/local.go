@@ -35,10 +35,24 @@ const (
 
 // Local performs requests of the API in the transactions of a command on the server, without HTTP. It
 // needs only DB, Keys, Federation, Webhooks, Routes, Gateway and Now.
-type Local struct{ server *Server }
+type Local struct {
+	server   *Server
+	declared map[accounts.Tenant][]DeclaredRoute
+}
 
 // NewLocal returns a Local.
-func NewLocal(d Deps) *Local { return &Local{&Server{Deps: d}} }
+func NewLocal(d Deps) *Local {
+	return &Local{&Server{Deps: d}, map[accounts.Tenant][]DeclaredRoute{}}
+}
+
+// DeclaredRoute is a route that the transaction of a command creates later.
+type DeclaredRoute struct{ Project, Name string }
+
+// Declare lets keys, projects and rules name a route before it exists. The command creates it in the same
+// transaction.
+func (l *Local) Declare(t accounts.Tenant, r DeclaredRoute) {
+	l.declared[t] = append(l.declared[t], r)
+}
 
 // localAction is a request that changes something.
 type localAction struct {
@@ -175,5 +189,5 @@ func (l *Local) call(ctx context.Context, t accounts.Tenant, id string) *Call {
 	_, grant, _ := access.ParseScopes(all)
 	r := (&http.Request{Header: http.Header{}}).WithContext(ctx)
 	r.SetPathValue("id", id)
-	return &Call{Exchange: web.Exchange{R: r}, s: l.server, Principal: &access.Principal{Tenant: t, UserID: audit.Operator.Name, Scopes: all, Grant: grant}}
+	return &Call{Exchange: web.Exchange{R: r}, s: l.server, declaredRoutes: l.declared[t], Principal: &access.Principal{Tenant: t, UserID: audit.Operator.Name, Scopes: all, Grant: grant}}
 }

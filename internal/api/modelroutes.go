@@ -59,6 +59,9 @@ func createModelRoute(ctx context.Context, c *Call, tx *db.Tx, in createRouteReq
 	if err := setTimeout(&r.Spec, in.TimeoutMS); err != nil {
 		return nil, err
 	}
+	if err := c.s.Gateway.CheckRouteChange(ctx, c.Principal, r.Name); err != nil {
+		return nil, err
+	}
 	if err := c.s.Routes.Create(ctx, tx, c.Actor(), r); err != nil {
 		return nil, err
 	}
@@ -112,12 +115,24 @@ type updateRouteRequest struct {
 	TimeoutMS jsonbody.Optional[int64]                `json:"timeout_ms"`
 }
 
-func updateModelRoute(ctx context.Context, c *Call, tx *db.Tx, in updateRouteRequest) (any, error) {
+// routeToChange returns the route in the path, locked.
+func (c *Call) routeToChange(ctx context.Context, tx *db.Tx) (*modelroutes.Route, error) {
 	r, err := c.s.Routes.GetLocked(ctx, tx, c.Principal.Visibility(), c.id())
 	if err != nil {
 		return nil, err
 	}
+	return r, c.s.Gateway.CheckRouteChange(ctx, c.Principal, r.Name)
+}
+
+func updateModelRoute(ctx context.Context, c *Call, tx *db.Tx, in updateRouteRequest) (any, error) {
+	r, err := c.routeToChange(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
 	set(&r.Name, in.Name)
+	if err := c.s.Gateway.CheckRouteChange(ctx, c.Principal, r.Name); err != nil { // its new name
+		return nil, err
+	}
 	set(&r.Models, in.Models)
 	set(&r.Strategy, in.Strategy)
 	set(&r.Weights, in.Weights)
@@ -133,7 +148,7 @@ func updateModelRoute(ctx context.Context, c *Call, tx *db.Tx, in updateRouteReq
 }
 
 func deleteModelRoute(ctx context.Context, c *Call, tx *db.Tx, _ struct{}) (any, error) {
-	r, err := c.s.Routes.GetLocked(ctx, tx, c.Principal.Visibility(), c.id())
+	r, err := c.routeToChange(ctx, tx)
 	if err != nil {
 		return nil, err
 	}

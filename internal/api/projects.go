@@ -126,7 +126,7 @@ func createProject(ctx context.Context, c *Call, tx *db.Tx, in createProjectRequ
 	}
 	p := &accounts.Project{Tenant: c.Principal.Tenant, ID: in.ID, Name: in.Name, MonthlyBudget: in.MonthlyBudget, AlertThresholds: in.AlertThresholds, ContentDays: in.ContentLogDays}
 	var err error
-	if p.Allowed, err = c.readAllowed(in.allowedLists); err != nil {
+	if p.Allowed, err = c.readAllowed(in.allowedLists, c.routesIn(ctx, tx, p.ID)); err != nil {
 		return nil, err
 	}
 	if err := c.applyLimits(in.limitFields, &p.Limits, &p.Raise); err != nil {
@@ -204,7 +204,7 @@ func updateProject(ctx context.Context, c *Call, tx *db.Tx, in updateProjectRequ
 	setNullable(&p.MonthlyBudget, in.MonthlyBudget)
 	set(&p.AlertThresholds, in.AlertThresholds)
 	setNullable(&p.ContentDays, in.ContentLogDays)
-	if err := c.changeAllowed(&p.Allowed, in.allowedChanges); err != nil {
+	if err := c.changeAllowed(&p.Allowed, in.allowedChanges, c.routesIn(ctx, tx, p.ID)); err != nil {
 		return nil, err
 	}
 	if err := c.applyLimits(in.limitFields, &p.Limits, &p.Raise); err != nil {

@@ -56,7 +56,7 @@ func createScopedToken(ctx context.Context, c *Call, tx *db.Tx, in createScopedT
 		t.Metadata = json.RawMessage(in.Metadata)
 	}
 	var err error
-	if t.Allowed, err = c.readAllowed(in.allowedLists); err != nil {
+	if t.Allowed, err = c.readAllowed(in.allowedLists, c.routesIn(ctx, tx, t.Project)); err != nil {
 		return nil, err
 	}
 	if err := c.createProjectIn(ctx, tx); err != nil { // the token's own requests can't create it

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// RoutePrefix begins the names of an operator's routes.
+	// RoutePrefix begins the names of routes.
 	RoutePrefix = "route/"
 
 	maxPatterns      = 100

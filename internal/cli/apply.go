@@ -259,6 +259,9 @@ func (a *applier) applyWorkspace(ctx context.Context, tx *db.Tx, n *yaml.Node) e
 		return a.file.fail(resolve(n), "name", "the workspace %s is described twice", name)
 	}
 	a.seen[w.ID] = true
+	if err := a.declareRoutes(w, fields["routes"]); err != nil {
+		return err
+	}
 	for _, p := range parts {
 		list, err := a.file.list(fields[p.field], p.field)
 		if err != nil {
@@ -269,6 +272,22 @@ func (a *applier) applyWorkspace(ctx context.Context, tx *db.Tx, n *yaml.Node) e
 				return err
 			}
 		}
+	}
+	return nil
+}
+
+// declareRoutes lets the file's projects, keys and rules name its routes, which are created after them.
+func (a *applier) declareRoutes(w *accounts.Workspace, n *yaml.Node) error {
+	list, err := a.file.list(n, "routes")
+	if err != nil {
+		return err
+	}
+	for _, one := range list {
+		d := &declaredObject{node: one, resource: api.RouteResource}
+		if err := a.readObject(w, d); err != nil {
+			return err
+		}
+		a.local.Declare(d.tenant, api.DeclaredRoute{Project: stateObject(d.fields).text("project"), Name: d.name()})
 	}
 	return nil
 }

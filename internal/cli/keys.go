@@ -63,9 +63,6 @@ func (e *env) keysCreate() *cobra.Command {
 		if err := controls.load(ctx, e, s); err != nil {
 			return err
 		}
-		if err := controls.apply(e, k); err != nil {
-			return err
-		}
 		if k.AllowedIPs, err = access.ParseAllowedIPs(ips); err != nil {
 			return err
 		}
@@ -88,6 +85,9 @@ func (e *env) keysCreate() *cobra.Command {
 				if err := keys.PinToProject(ctx, tx, operator, k, project); err != nil {
 					return err
 				}
+			}
+			if err := controls.apply(ctx, tx, e, k); err != nil {
+				return err
 			}
 			value, err = keys.Create(ctx, tx, operator, k)
 			return err

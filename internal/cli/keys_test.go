@@ -4,6 +4,7 @@ package cli
 
 import (
 	"encoding/json"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -118,6 +119,51 @@ func TestBudgetBelowSpendingIsRefusedOnTheCommandLine(t *testing.T) {
 		t.Errorf("exit %d: %s", code, out)
 	}
 	if code, out := run("keys", "update", k.ID, "--budget", "0"); code != 0 {
+		t.Errorf("exit %d: %s", code, out)
+	}
+}
+
+func TestListsNameRoutesOfTheWorkspaceOnTheCommandLine(t *testing.T) {
+	t.Parallel()
+	l := dataDirectory(t)
+	config := write(t, "turnpike.yaml", `providers: [{name: box, type: openai, base_url: "http://127.0.0.1:1/v1", local: true, models: [{id: m}]}]`)
+	run := func(args ...string) (code int, out string) {
+		return runMain(append(args, "--data", l.Data, "--config", config)...)
+	}
+	// The routes come last in the file. Projects and keys can name them.
+	file := func(routeOfKey string) string {
+		return write(t, "acme.yaml", `
+workspaces:
+  - name: acme
+    projects:
+      - id: red
+        allowed_models: [route/red-only, route/own]
+    keys:
+      - name: bot
+        scopes: ["*"]
+        allowed_models: [`+routeOfKey+`]
+    routes:
+      - {name: own, models: [m]}
+      - {name: red-only, models: [m], project: red}
+`)
+	}
+	secrets := filepath.Join(t.TempDir(), "secrets.json")
+	// The key isn't in the project.
+	if code, out := run("apply", "-f", file("route/red-only"), "--secrets-file", secrets); code == 0 || !strings.Contains(out, `acme.yaml:10: allowed_models: Unknown route "route/red-only"`) {
+		t.Errorf("exit %d: %s", code, out)
+	}
+	for _, want := range []string{"5 changed.", "No changes."} {
+		if code, out := run("apply", "-f", file("route/own"), "--secrets-file", secrets); code != 0 || !strings.Contains(out, want) {
+			t.Errorf("exit %d: %s; want %s", code, out, want)
+		}
+	}
+	create := func(args ...string) (int, string) {
+		return run(append([]string{"keys", "create", "--env", "live", "--workspace", "acme", "--allowed-models", "route/red-only"}, args...)...)
+	}
+	if code, out := create(); code == 0 || !strings.Contains(out, "Unknown route") {
+		t.Errorf("exit %d: %s", code, out)
+	}
+	if code, out := create("--project", "red"); code != 0 {
 		t.Errorf("exit %d: %s", code, out)
 	}
 }

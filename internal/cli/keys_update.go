@@ -20,6 +20,7 @@ import (
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/gateway"
+	"turnpike/internal/modelroutes"
 	"turnpike/internal/spend"
 )
 
@@ -66,8 +67,9 @@ func (c *keyControls) load(ctx context.Context, e *env, s *app.Store) (err error
 	return err
 }
 
-// apply sets the fields whose flags were given, after load. Models and providers must exist.
-func (c *keyControls) apply(e *env, k *access.Key) error {
+// apply sets the fields whose flags were given, after load. Models and providers must exist, and routes for the
+// key's project.
+func (c *keyControls) apply(ctx context.Context, tx *db.Tx, e *env, k *access.Key) error {
 	changed := c.cmd.Flags().Changed
 	var named catalog.Allowed
 	if changed("allowed-models") {
@@ -132,7 +134,7 @@ func (c *keyControls) apply(e *env, k *access.Key) error {
 	if c.gateway == nil {
 		return nil
 	}
-	if err := cmp.Or(named.Check(), c.gateway.CheckAllowed(named)); err != nil {
+	if err := cmp.Or(named.Check(), c.gateway.CheckAllowed(named, func() ([]string, error) { return modelroutes.Names(ctx, tx, k.Tenant, k.Project) })); err != nil {
 		return err
 	}
 	return c.gateway.CheckLimits(limitsBefore, k.Limits)
@@ -221,7 +223,7 @@ func (e *env) keysUpdate() *cobra.Command {
 					after.RateLimit = rate
 				}
 			}
-			if err := controls.apply(e, &after); err != nil {
+			if err := controls.apply(ctx, tx, e, &after); err != nil {
 				return err
 			}
 			if err := keys.Update(ctx, tx, operator, before, &after); err != nil {

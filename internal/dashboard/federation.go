@@ -10,6 +10,7 @@ import (
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
+	"turnpike/internal/catalog"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
@@ -77,7 +78,7 @@ func newRulePage(req *request) (*view, error) {
 }
 
 // readRule reads the form and returns the errors of all fields that could not be read.
-func (req *request) readRule(r *federation.Rule) error {
+func (req *request) readRule(q db.Querier, r *federation.Rule) error {
 	r.Name, r.Issuer, r.Audience, r.Subject, r.KeyID = req.form("name"), req.form("issuer"), req.form("audience"), req.form("subject"), req.form("key_id")
 	r.Scopes, r.MetadataClaims = words(req.form("scopes")), words(req.form("metadata_claims"))
 	r.UserClaim = req.form("user_claim")
@@ -88,7 +89,18 @@ func (req *request) readRule(r *federation.Rule) error {
 		r.ExpiresIn = *seconds
 	}
 	r.Grants, invalid[2] = parseGrants(req.form("grants"))
-	return errors.Join(append(invalid[:], req.readAllowed(&r.Allowed), federation.CheckGranted(r.Grants, req.s.Gateway.CheckAllowed))...)
+	routes := func() ([]string, error) {
+		k, err := req.s.Keys.Get(req.Context(), q, req.principal.Visibility(), r.KeyID)
+		if fault.Is(err, fault.NotFound) { // the rule's own checks report it
+			return req.routesIn(q, "")()
+		}
+		if err != nil {
+			return nil, err
+		}
+		return req.routesIn(q, k.Project)()
+	}
+	granted := federation.CheckGranted(r.Grants, func(a catalog.Allowed) error { return req.s.Gateway.CheckAllowed(a, routes) })
+	return errors.Join(append(invalid[:], req.readAllowed(&r.Allowed, routes), granted)...)
 }
 
 // The prefixes of models, providers and users' limits in the form of a grant. No scope begins with them.
@@ -208,7 +220,7 @@ func parseGrants(text string) ([]federation.Grant, error) {
 
 func createRule(req *request) (*view, error) {
 	r := &federation.Rule{Tenant: req.workspace.In(req.env)}
-	invalid := req.readRule(r)
+	invalid := req.readRule(req.s.DB, r)
 	err := req.write(func(tx *db.Tx) error {
 		if invalid != nil {
 			return errors.Join(invalid, req.s.Federation.Check(req.Context(), tx, req.caller(), r))
@@ -252,7 +264,7 @@ func editRule(req *request) (*view, error) {
 			return err
 		}
 		before := ruleFingerprint(r)
-		if invalid := req.readRule(r); invalid != nil {
+		if invalid := req.readRule(tx, r); invalid != nil {
 			return errors.Join(invalid, req.s.Federation.Check(req.Context(), tx, req.caller(), r))
 		}
 		if err := req.checkEditConflict(before, ruleFingerprint(r)); err != nil {

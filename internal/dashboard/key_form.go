@@ -12,6 +12,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/gateway"
+	"turnpike/internal/modelroutes"
 	"turnpike/internal/spend"
 	"turnpike/internal/web"
 )
@@ -143,7 +144,7 @@ func newKeyPage(req *request) (*view, error) {
 
 func createKey(req *request) (*view, error) {
 	k := &access.Key{Tenant: req.workspace.In(req.env)}
-	if err := req.readKey(k); err != nil {
+	if err := req.readKey(req.s.DB, k); err != nil {
 		return nil, err
 	}
 	value, err := writeValue(req, func(tx *db.Tx) (string, error) {
@@ -191,7 +192,7 @@ func updateKey(req *request) (*view, error) {
 			return err
 		}
 		k := *before
-		if err := req.readKey(&k); err != nil {
+		if err := req.readKey(tx, &k); err != nil {
 			return err
 		}
 		if err := req.checkEditConflict(keyFingerprint(before), keyFingerprint(&k)); err != nil {
@@ -210,7 +211,7 @@ func updateKey(req *request) (*view, error) {
 }
 
 // readKey reads all fields of the form and returns all their errors.
-func (req *request) readKey(k *access.Key) error {
+func (req *request) readKey(q db.Querier, k *access.Key) error {
 	var errs [9]error
 	k.Name, k.Scopes, k.Project = req.form("name"), req.formScopes(), req.form("project")
 	k.MonthlyBudget, errs[0] = req.formCredits("monthly_budget")
@@ -222,7 +223,7 @@ func (req *request) readKey(k *access.Key) error {
 	k.Metadata, errs[5] = parseMetadata(req.form("metadata"))
 	k.ExternalID = req.form("external_id")
 	k.AllowedTools = parseList(req.form("allowed_tools"))
-	errs[6] = req.readAllowed(&k.Allowed)
+	errs[6] = req.readAllowed(&k.Allowed, req.routesIn(q, k.Project))
 	k.AllowedIPs, errs[7] = access.ParseAllowedIPs(words(req.form("allowed_ips")))
 	k.ContentDays, errs[8] = req.formNumber("content_log_days")
 	if err := errors.Join(errs[:]...); err != nil {
@@ -291,20 +292,25 @@ func newAllowedForm(a catalog.Allowed) allowedForm {
 	return allowedForm{showList(a.Models), showList(a.Providers)}
 }
 
-// KnownModels returns the models that a list of models can name.
+// KnownModels returns the models and routes that a list of models can name.
 func (s *shell) KnownModels() ([]string, error) {
 	callable, err := s.req.s.Gateway.Models(s.req.Context(), gateway.Owner{Principal: s.req.principal})
 	if err != nil {
 		return nil, err
 	}
 	names := web.Map(callable.Models, func(m *catalog.Model) string { return m.ID })
+	for _, name := range callable.Router {
+		if strings.HasPrefix(name, catalog.RoutePrefix) {
+			names = append(names, name)
+		}
+	}
 	slices.Sort(names)
 	return slices.Compact(names), nil
 }
 
 // readAllowed reads the lists of a form. Only changed lists are checked, because models of others may have
 // been removed since.
-func (req *request) readAllowed(a *catalog.Allowed) error {
+func (req *request) readAllowed(a *catalog.Allowed, routes func() ([]string, error)) error {
 	before := newAllowedForm(*a)
 	after := catalog.Allowed{Models: parseList(req.form(catalog.AllowedModelsField)), Providers: parseList(req.form(catalog.AllowedProvidersField))}
 	changed := after
@@ -315,7 +321,14 @@ func (req *request) readAllowed(a *catalog.Allowed) error {
 		changed.Providers = nil
 	}
 	*a = after
-	return errors.Join(changed.Check(), req.s.Gateway.CheckAllowed(changed))
+	return errors.Join(changed.Check(), req.s.Gateway.CheckAllowed(changed, routes))
+}
+
+// routesIn returns a function with the names of the workspace's routes that requests in a project can use.
+func (req *request) routesIn(q db.Querier, project string) func() ([]string, error) {
+	return func() ([]string, error) {
+		return modelroutes.Names(req.Context(), q, req.workspace.In(req.env), project)
+	}
 }
 
 // formScopes returns the scopes of the preset, or the selected ones.

@@ -61,7 +61,7 @@ func createProject(req *request) (*view, error) {
 	p.MonthlyBudget, budgetErr = req.formCredits("monthly_budget")
 	var daysErr error
 	p.ContentDays, daysErr = req.formNumber("content_log_days")
-	if err := errors.Join(budgetErr, daysErr, req.readAllowed(&p.Allowed)); err != nil {
+	if err := errors.Join(budgetErr, daysErr, req.readAllowed(&p.Allowed, req.routesIn(req.s.DB, p.ID))); err != nil {
 		return nil, errors.Join(accounts.CheckProjectID("id", p.ID), err)
 	}
 	err := req.write(func(tx *db.Tx) error {
@@ -130,10 +130,10 @@ func updateProject(req *request) (*view, error) {
 	budget, budgetErr := req.formCredits("monthly_budget")
 	thresholds, thresholdsErr := req.formThresholds()
 	days, daysErr := req.formNumber("content_log_days")
-	return req.changeProject("project.updated", "Project saved.", func(p *accounts.Project) error {
+	return req.changeProject("project.updated", "Project saved.", func(tx *db.Tx, p *accounts.Project) error {
 		before := projectFingerprint(p)
 		p.Name, p.MonthlyBudget, p.AlertThresholds, p.ContentDays = req.form("name"), budget, thresholds, days
-		if err := errors.Join(budgetErr, thresholdsErr, daysErr, req.readAllowed(&p.Allowed), req.readLimits(&p.Limits, &p.Raise)); err != nil {
+		if err := errors.Join(budgetErr, thresholdsErr, daysErr, req.readAllowed(&p.Allowed, req.routesIn(tx, p.ID)), req.readLimits(&p.Limits, &p.Raise)); err != nil {
 			return errors.Join(accounts.CheckName("name", p.Name), err)
 		}
 		return req.checkEditConflict(before, projectFingerprint(p))
@@ -141,7 +141,7 @@ func updateProject(req *request) (*view, error) {
 }
 
 func archiveProject(req *request) (*view, error) {
-	return req.changeProject("project.archived", "Project archived. Its requests are rejected.", func(p *accounts.Project) error {
+	return req.changeProject("project.archived", "Project archived. Its requests are rejected.", func(_ *db.Tx, p *accounts.Project) error {
 		if p.ArchivedAt == nil {
 			now := req.now()
 			p.ArchivedAt = &now
@@ -151,13 +151,13 @@ func archiveProject(req *request) (*view, error) {
 }
 
 func restoreProject(req *request) (*view, error) {
-	return req.changeProject("project.updated", "Project restored.", func(p *accounts.Project) error {
+	return req.changeProject("project.updated", "Project restored.", func(_ *db.Tx, p *accounts.Project) error {
 		p.ArchivedAt = nil
 		return nil
 	})
 }
 
-func (req *request) changeProject(action, notice string, change func(p *accounts.Project) error) (*view, error) {
+func (req *request) changeProject(action, notice string, change func(tx *db.Tx, p *accounts.Project) error) (*view, error) {
 	id, err := req.projectID()
 	if err != nil {
 		return nil, err
@@ -167,7 +167,7 @@ func (req *request) changeProject(action, notice string, change func(p *accounts
 		if err != nil {
 			return err
 		}
-		if err := change(p); err != nil {
+		if err := change(tx, p); err != nil {
 			return err
 		}
 		return spend.ChangeProject(req.Context(), tx, p, spend.ProjectChange{By: req.actor(), Action: action, At: req.now()})

@@ -34,14 +34,14 @@ func (c Call) owner() Owner {
 // chooser chooses models within the limits of an owner. All of them apply.
 type chooser struct {
 	*snapshot
-	env     accounts.Environment
-	limits  []access.ModelLimit
-	project string
+	env    accounts.Environment
+	limits []access.ModelLimit
+	owner  Owner
 }
 
 // chooserFor returns the chooser of an owner: the only way to the targets of a call.
 func (g *snapshot) chooserFor(ctx context.Context, o Owner) (*chooser, error) {
-	c := &chooser{g, o.Principal.Environment, o.Principal.ModelLimits, o.Project}
+	c := &chooser{g, o.Principal.Environment, o.Principal.ModelLimits, o}
 	if o.unlimited {
 		c.limits = nil
 	}
@@ -67,15 +67,14 @@ func (g *snapshot) route(ctx context.Context, o Owner, names []string, kind cata
 	if err := g.findRoutes(ctx, o, r); err != nil {
 		return nil, err
 	}
-	return c.route(names, kind, r)
+	return c.route(ctx, names, kind, r)
 }
 
-// denied returns the first limit that doesn't allow a target, or nil. A limit that lists a route of the
-// operator allows the route's models. The models of a workspace's route must be allowed themselves, because
-// its keys can change the route.
+// denied returns the first limit that doesn't allow a target, or nil. A limit that lists a route allows the
+// route's models by that name only.
 func (c *chooser) denied(s step, t target) *access.ModelLimit {
 	for i, l := range c.limits {
-		listed := l.Models == nil || s.route != nil && !s.route.Owned && l.Models.Match(catalog.RoutePrefix+s.route.Name)
+		listed := l.Models == nil || s.route != nil && l.Models.Match(catalog.RoutePrefix+s.route.Name)
 		if !listed && !l.Models.Allow(t.offer) || l.Providers != nil && !c.isAt(l.Providers, t) {
 			return &c.limits[i]
 		}
@@ -111,7 +110,7 @@ type limitDetail struct {
 }
 
 // notAllowed returns the error for a name, with a model of the kind that is allowed instead.
-func (c *chooser) notAllowed(name string, kind catalog.Kind, by *access.ModelLimit) error {
+func (c *chooser) notAllowed(ctx context.Context, name string, kind catalog.Kind, by *access.ModelLimit) error {
 	who := "This key"
 	switch by.Source {
 	case access.LimitOfAncestor:
@@ -119,13 +118,13 @@ func (c *chooser) notAllowed(name string, kind catalog.Kind, by *access.ModelLim
 	case access.LimitOfToken:
 		who = "This scoped token"
 	case access.LimitOfProject:
-		who = fmt.Sprintf("The project %q", c.project)
+		who = fmt.Sprintf("The project %q", c.owner.Project)
 	}
 	what := fmt.Sprintf("the model %q", name)
 	if isAuto(name) || strings.HasPrefix(name, catalog.RoutePrefix) {
 		what = fmt.Sprintf("any model of %q", name)
 	}
-	example := c.firstAllowed(kind)
+	example := c.firstAllowed(ctx, kind)
 	instead := fmt.Sprintf("No %s model is allowed.", kindLabels[kind])
 	if example != "" {
 		instead = fmt.Sprintf("It may use %q, for example. GET /v1/models lists all.", example)
@@ -135,9 +134,9 @@ func (c *chooser) notAllowed(name string, kind catalog.Kind, by *access.ModelLim
 	return f
 }
 
-// firstAllowed returns a model of the kind that the limits allow, or else one of the operator's routes to such models,
-// or "". It prefers a model that the router would choose.
-func (c *chooser) firstAllowed(kind catalog.Kind) string {
+// firstAllowed returns a model of the kind that the limits allow, or else a route to such models, or "". It
+// prefers a model that the router would choose.
+func (c *chooser) firstAllowed(ctx context.Context, kind catalog.Kind) string {
 	for _, t := range c.candidates[candidateKey{c.env, kind}] {
 		if c.denied(step{}, t) == nil {
 			return t.offer.ID
@@ -148,8 +147,12 @@ func (c *chooser) firstAllowed(kind catalog.Kind) string {
 			return id
 		}
 	}
-	for _, name := range c.routeNames {
-		if name = catalog.RoutePrefix + name; c.allowsRouterValue(name, &request{}, kind) {
+	names, r, err := c.routerValues(ctx)
+	if err != nil {
+		return "" // the refusal is the better error
+	}
+	for _, name := range names {
+		if strings.HasPrefix(name, catalog.RoutePrefix) && c.allowsRouterValue(name, r, kind) {
 			return name
 		}
 	}
@@ -169,12 +172,19 @@ func (c *chooser) allowedModel(id string, kinds ...catalog.Kind) *catalog.Model 
 }
 
 // CheckAllowed checks that lists of models and providers name some that exist. Patterns must match at
-// least one model.
-func (g *Gateway) CheckAllowed(a catalog.Allowed) error {
+// least one model, or one route of the operator or of the workspace, whose names ownRoutes returns.
+func (g *Gateway) CheckAllowed(a catalog.Allowed, ownRoutes func() ([]string, error)) error {
 	s := g.current.Load()
 	for _, pattern := range a.Models {
 		if strings.HasPrefix(pattern, catalog.RoutePrefix) && !s.knowsPattern(pattern) {
-			return fault.Invalid(catalog.AllowedModelsField, "%s has %q, but the server's operators have no such route. A route of the workspace can't be listed. List its models instead.", catalog.AllowedModelsField, pattern)
+			names, err := ownRoutes()
+			if err != nil {
+				return err
+			}
+			if hasRoute(names, pattern) {
+				continue
+			}
+			return fault.Invalid(catalog.AllowedModelsField, "Unknown route %q in %s. List the routes with GET /v1/models.", pattern, catalog.AllowedModelsField)
 		}
 		if !s.knowsPattern(pattern) {
 			return fault.Invalid(catalog.AllowedModelsField, "%s has %q, but no model of this server has that name. List the names with GET /v1/models.", catalog.AllowedModelsField, pattern)
@@ -188,10 +198,31 @@ func (g *Gateway) CheckAllowed(a catalog.Allowed) error {
 	return nil
 }
 
+// hasRoute reports whether a pattern selects one of the routes.
+func hasRoute(names []string, pattern string) bool {
+	list := catalog.Patterns{pattern}
+	return slices.ContainsFunc(names, func(name string) bool { return list.Match(catalog.RoutePrefix + name) })
+}
+
+// CheckRouteChange refuses to create, change or delete a workspace's route that a limit of the principal lists.
+// Otherwise a key could change what it may use.
+func (g *Gateway) CheckRouteChange(ctx context.Context, p *access.Principal, name string) error {
+	c, err := g.current.Load().chooserFor(ctx, Owner{Principal: p, Project: p.Project})
+	if err != nil {
+		return err
+	}
+	for _, l := range c.limits {
+		if l.Models != nil && l.Models.Match(catalog.RoutePrefix+name) {
+			return fault.Param(fault.InsufficientScope, "name", "This key may use the models of %q because allowed_models lists the route, so it cannot change the route. Use a key without that entry.", catalog.RoutePrefix+name)
+		}
+	}
+	return nil
+}
+
 func (g *snapshot) knowsPattern(pattern string) bool {
 	list := catalog.Patterns{pattern}
 	if strings.HasPrefix(pattern, catalog.RoutePrefix) {
-		return slices.ContainsFunc(g.routeNames, func(name string) bool { return list.Match(catalog.RoutePrefix + name) })
+		return hasRoute(g.routeNames, pattern)
 	}
 	if isAuto(pattern) { // it follows the lists
 		return false

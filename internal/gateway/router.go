@@ -44,7 +44,7 @@ const autoTargets = 3
 
 // route returns the targets of a request within the owner's limits. A model that the request names must be
 // allowed. Routes and auto names choose among the allowed models.
-func (c *chooser) route(names []string, kind catalog.Kind, r *request) ([]target, error) {
+func (c *chooser) route(ctx context.Context, names []string, kind catalog.Kind, r *request) ([]target, error) {
 	g, env := c.snapshot, c.env
 	if env == accounts.Live && !slices.ContainsFunc(g.Upstreams, func(u Upstream) bool { return supportsKind(u.Provider, kind) }) {
 		return nil, fault.New(fault.NoProvider, "This server has no %s provider, so live keys cannot make this request. Test keys (tp_test_…) use the simulator.", kindLabels[kind])
@@ -59,12 +59,12 @@ func (c *chooser) route(names []string, kind catalog.Kind, r *request) ([]target
 			if isAuto(name) {
 				var by *access.ModelLimit
 				if byModel[i], by = c.auto(s, name, kind, r); by != nil {
-					refused = c.notAllowed(s.requested(name), kind, by)
+					refused = c.notAllowed(ctx, s.requested(name), kind, by)
 				}
 				continue
 			}
 			if by := c.deniedName(name); by != nil && s.route == nil {
-				return nil, c.notAllowed(name, kind, by)
+				return nil, c.notAllowed(ctx, name, kind, by)
 			}
 			var found []target
 			var by *access.ModelLimit
@@ -85,7 +85,7 @@ func (c *chooser) route(names []string, kind catalog.Kind, r *request) ([]target
 				}
 			}
 			if by != nil && left == 0 {
-				if refused = c.notAllowed(s.requested(name), kind, by); s.route == nil {
+				if refused = c.notAllowed(ctx, s.requested(name), kind, by); s.route == nil {
 					return nil, refused
 				}
 			}
@@ -392,12 +392,8 @@ func (g *Gateway) Models(ctx context.Context, o Owner) (*Models, error) {
 		return nil, err
 	}
 	out := &Models{}
-	names, err := s.routerValues(ctx, o)
+	names, r, err := c.routerValues(ctx)
 	if err != nil {
-		return nil, err
-	}
-	r := &request{models: names}
-	if err := s.findRoutes(ctx, o, r); err != nil {
 		return nil, err
 	}
 	for _, name := range names {
@@ -420,17 +416,13 @@ func (g *Gateway) Model(ctx context.Context, o Owner, id string) (*catalog.Model
 	if err != nil {
 		return nil, err
 	}
-	names, err := s.routerValues(ctx, o)
+	names, r, err := c.routerValues(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if slices.Contains(names, id) {
-		r := &request{models: []string{id}}
-		if err := s.findRoutes(ctx, o, r); err != nil {
-			return nil, err
-		}
 		if !c.allowsRouterValue(id, r, callableKinds...) {
-			return nil, c.notAllowed(id, catalog.Chat, &c.limits[0])
+			return nil, c.notAllowed(ctx, id, catalog.Chat, &c.limits[0])
 		}
 		return nil, nil
 	}
@@ -438,7 +430,7 @@ func (g *Gateway) Model(ctx context.Context, o Owner, id string) (*catalog.Model
 		return m, nil
 	}
 	if m := s.model(c.env, id); m != nil {
-		return nil, c.notAllowed(id, cmp.Or(m.Kind, catalog.Chat), &c.limits[0])
+		return nil, c.notAllowed(ctx, id, cmp.Or(m.Kind, catalog.Chat), &c.limits[0])
 	}
 	return nil, modelNotFound("", id)
 }
@@ -471,23 +463,24 @@ func (c *chooser) allowsRouterValue(name string, r *request, kinds ...catalog.Ki
 	return false
 }
 
-// routerValues returns the names that the router accepts from an owner, with the routes of its workspace.
-func (g *snapshot) routerValues(ctx context.Context, o Owner) ([]string, error) {
-	names := g.RouterValues()
-	if g.RouteNames == nil {
-		return names, nil
+// routerValues returns the names that the router accepts from the owner, and a request that has the routes of
+// its workspace.
+func (c *chooser) routerValues(ctx context.Context) ([]string, *request, error) {
+	r := &request{models: c.RouterValues()}
+	if c.RouteNames == nil {
+		return r.models, r, nil
 	}
-	own, err := g.RouteNames(ctx, o.Principal.Tenant, o.Project)
+	own, err := c.RouteNames(ctx, c.owner.Principal.Tenant, c.owner.Project)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	slices.Sort(own)
 	for _, name := range own {
-		if name = modelroutes.Prefix + name; !slices.Contains(names, name) {
-			names = append(names, name)
+		if name = modelroutes.Prefix + name; !slices.Contains(r.models, name) {
+			r.models = append(r.models, name)
 		}
 	}
-	return names, nil
+	return r.models, r, c.findRoutes(ctx, c.owner, r)
 }
 
 // isRouterValue reports whether the name is one of the router's.

@@ -210,6 +210,13 @@ func (s *Service) List(ctx context.Context, q db.Querier, vis visibility.Filter)
 	return list, nil
 }
 
+// Names returns the names of the workspace's routes that requests in a project can use.
+func Names(ctx context.Context, q db.Querier, t accounts.Tenant, project string) ([]string, error) {
+	names, err := db.List(ctx, q, db.Value[string], "SELECT name FROM workspace_routes WHERE workspace_id = $1 AND environment = $2 AND (project IS NULL OR project = $3)",
+		t.WorkspaceID, t.Environment, project)
+	return names, db.Wrap(err, "list names of routes")
+}
+
 var validName = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
 
 // Check returns the errors of all fields.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"testing"
 
 	"turnpike/internal/access"
@@ -205,12 +204,6 @@ func TestRefusalNamesAnAllowedRoute(t *testing.T) {
 			t.Errorf("got %q as an allowed model, want route/fast: %s", got, r.Body)
 		}
 		c.chat(t, body("route/fast", "Hi.", nil)).Want(t, 200, "")
-		// The models of a workspace's own route must be listed.
-		m.post(t, "/v1/routes", map[string]any{"name": "own", "models": []string{"small"}})
-		r = m.ask(t, "POST", "/v1/keys", map[string]any{"name": "child", "scopes": []string{"*"}, "allowed_models": []string{"route/own"}}).Want(t, 400, "invalid_parameter")
-		if r.Text("error.param") != "allowed_models" || !strings.Contains(r.Text("error.message"), "List its models instead") {
-			t.Errorf("got %s", r.Body)
-		}
 	})
 }
 

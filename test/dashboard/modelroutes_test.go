@@ -38,3 +38,29 @@ func TestRoutesAreManagedByForms(t *testing.T) {
 		chatWith(404, "model_not_found")
 	})
 }
+
+func TestFormsLimitKeysAndProjectsToRoutes(t *testing.T) {
+	t.Parallel()
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		b := member(t, s, w, accounts.Owner)
+		b.post(t, b.in(accounts.Test, "projects"), url.Values{"id": {"red"}}).is(t, http.StatusSeeOther)
+		for _, project := range []string{"", "red"} {
+			b.post(t, b.in(accounts.Test, "routes"), url.Values{"name": {"own" + project}, "models": {"gpt-4o-mini"}, "strategy": {"order"}, "project": {project}}).is(t, http.StatusSeeOther)
+		}
+		b.get(t, b.in(accounts.Test, "keys/new")).contains(t, `<option value="route/own">`)
+		unknown := [2]string{"allowed_models", "Unknown route &#34;route/ownred&#34; in allowed_models. List the routes with GET /v1/models."}
+		key := url.Values{"name": {"bot"}, "preset": {"everything"}, "allowed_models": {"route/ownred"}}
+		b.post(t, b.in(accounts.Test, "keys/new"), key).fieldErrors(t, unknown)
+		key.Set("project", "red")
+		b.post(t, b.in(accounts.Test, "keys/new"), key).is(t, http.StatusSeeOther)
+		project := b.in(accounts.Test, "projects/red")
+		b.post(t, project, url.Values{"name": {"red"}, "allowed_models": {"route/own, route/ownred"}}).redirectsTo(t, project)
+		b.get(t, project).contains(t, `value="route/own, route/ownred"`)
+		_, id := s.Key(t, w, accounts.Test)
+		rule := url.Values{"name": {"ci"}, "issuer": {"https://token.actions.githubusercontent.com"}, "audience": {"turnpike"}, "subject": {"repo:acme/app:*"}, "key_id": {id}, "scopes": {"models:read"}, "allowed_models": {"route/ownred"}}
+		b.post(t, b.in(accounts.Test, "federation/new"), rule).fieldErrors(t, unknown)
+		rule.Set("allowed_models", "route/own")
+		b.post(t, b.in(accounts.Test, "federation/new"), rule).is(t, http.StatusSeeOther)
+	})
+}

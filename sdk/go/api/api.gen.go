@@ -2243,7 +2243,7 @@ type Key struct {
 	// AllowedIps The IP addresses and CIDR ranges that can use the key. Empty means any address.
 	AllowedIps []string `json:"allowed_ips"`
 
-	// AllowedModels The models that the key can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all.
+	// AllowedModels The models that the key can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model of the server, or a route of the server, the workspace or the project. An empty array allows none, and null allows all.
 	AllowedModels *[]string `json:"allowed_models"`
 
 	// AllowedProviders The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all.
@@ -2386,7 +2386,7 @@ type KeyCreate struct {
 	// AllowedIps The IP addresses and CIDR ranges that can use the key. Empty means any address.
 	AllowedIps *[]string `json:"allowed_ips,omitempty"`
 
-	// AllowedModels The models that the key can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all.
+	// AllowedModels The models that the key can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model of the server, or a route of the server, the workspace or the project. An empty array allows none, and null allows all.
 	AllowedModels *[]string `json:"allowed_models,omitempty"`
 
 	// AllowedProviders The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all.
@@ -2470,7 +2470,7 @@ type KeyUpdate struct {
 	// AllowedIps The IP addresses and CIDR ranges that can use the key. Empty or null means any address.
 	AllowedIps *[]string `json:"allowed_ips,omitempty"`
 
-	// AllowedModels The models that the key can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all.
+	// AllowedModels The models that the key can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model of the server, or a route of the server, the workspace or the project. An empty array allows none, and null allows all.
 	AllowedModels *[]string `json:"allowed_models,omitempty"`
 
 	// AllowedProviders The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all.
@@ -2524,7 +2524,7 @@ type KeyWithValue struct {
 	// AllowedIps The IP addresses and CIDR ranges that can use the key. Empty means any address.
 	AllowedIps []string `json:"allowed_ips"`
 
-	// AllowedModels The models that the key can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all.
+	// AllowedModels The models that the key can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model of the server, or a route of the server, the workspace or the project. An empty array allows none, and null allows all.
 	AllowedModels *[]string `json:"allowed_models"`
 
 	// AllowedProviders The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all.
@@ -2631,7 +2631,7 @@ type Project struct {
 	// AlertThresholds Percentages of `monthly_budget`, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null means the workspace's `alert_thresholds`.
 	AlertThresholds *AlertThresholds `json:"alert_thresholds"`
 
-	// AllowedModels The models that the project's requests can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all.
+	// AllowedModels The models that the project's requests can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model of the server, or a route of the server, the workspace or the project. An empty array allows none, and null allows all.
 	AllowedModels *[]string `json:"allowed_models"`
 
 	// AllowedProviders The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all.
@@ -2683,7 +2683,7 @@ type ProjectCreate struct {
 	// AlertThresholds Percentages of `monthly_budget`, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null means the workspace's `alert_thresholds`.
 	AlertThresholds *AlertThresholds `json:"alert_thresholds,omitempty"`
 
-	// AllowedModels The models that the project's requests can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all.
+	// AllowedModels The models that the project's requests can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model of the server, or a route of the server, the workspace or the project. An empty array allows none, and null allows all.
 	AllowedModels *[]string `json:"allowed_models,omitempty"`
 
 	// AllowedProviders The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all.
@@ -2734,7 +2734,7 @@ type ProjectUpdate struct {
 	// AlertThresholds Percentages of `monthly_budget`, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null means the workspace's `alert_thresholds`.
 	AlertThresholds *AlertThresholds `json:"alert_thresholds,omitempty"`
 
-	// AllowedModels The models that the project's requests can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all.
+	// AllowedModels The models that the project's requests can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model of the server, or a route of the server, the workspace or the project. An empty array allows none, and null allows all.
 	AllowedModels *[]string `json:"allowed_models,omitempty"`
 
 	// AllowedProviders The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all.
@@ -2931,7 +2931,7 @@ type ScopeName = string
 
 // ScopedToken A scoped token, without its value.
 type ScopedToken struct {
-	// AllowedModels The models that the token can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all of the key.
+	// AllowedModels The models that the token can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model of the server, or a route of the server, the workspace or the project. An empty array allows none, and null allows all of the key.
 	AllowedModels *[]string `json:"allowed_models"`
 
 	// AllowedProviders The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all of the key.
@@ -2972,7 +2972,7 @@ type ScopedTokenObject string
 
 // ScopedTokenCreate defines model for ScopedTokenCreate.
 type ScopedTokenCreate struct {
-	// AllowedModels The models that the token can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all of the key.
+	// AllowedModels The models that the token can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model of the server, or a route of the server, the workspace or the project. An empty array allows none, and null allows all of the key.
 	AllowedModels *[]string `json:"allowed_models,omitempty"`
 
 	// AllowedProviders The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all of the key.
@@ -2999,7 +2999,7 @@ type ScopedTokenID = string
 
 // ScopedTokenWithValue A scoped token with its value.
 type ScopedTokenWithValue struct {
-	// AllowedModels The models that the token can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all of the key.
+	// AllowedModels The models that the token can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model of the server, or a route of the server, the workspace or the project. An empty array allows none, and null allows all of the key.
 	AllowedModels *[]string `json:"allowed_models"`
 
 	// AllowedProviders The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all of the key.
@@ -7471,6 +7471,7 @@ type ClientInterface interface {
 	//
 	// Creates a route: a name for a list of models. Requests use it as `route/NAME`. The models must be ones that the key can call (`404 model_not_found`).
 	// A name that the operator uses, or that another route of the same project has, fails with `409 invalid_state`. A workspace has at most 100 routes in each environment (`409 limit_reached`).
+	// If the `allowed_models` of the key or its project name the route, the request fails with `403 insufficient_scope`, so that a key can't widen itself. Updates and deletions fail in the same way.
 	//
 	// Requires the scope `routes:write`.
 	//
@@ -7483,6 +7484,7 @@ type ClientInterface interface {
 	//
 	// Creates a route: a name for a list of models. Requests use it as `route/NAME`. The models must be ones that the key can call (`404 model_not_found`).
 	// A name that the operator uses, or that another route of the same project has, fails with `409 invalid_state`. A workspace has at most 100 routes in each environment (`409 limit_reached`).
+	// If the `allowed_models` of the key or its project name the route, the request fails with `403 insufficient_scope`, so that a key can't widen itself. Updates and deletions fail in the same way.
 	//
 	// Requires the scope `routes:write`.
 	//
@@ -9356,6 +9358,7 @@ func (c *Client) ListRoutes(ctx context.Context, params *ListRoutesParams, reqEd
 //
 // Creates a route: a name for a list of models. Requests use it as `route/NAME`. The models must be ones that the key can call (`404 model_not_found`).
 // A name that the operator uses, or that another route of the same project has, fails with `409 invalid_state`. A workspace has at most 100 routes in each environment (`409 limit_reached`).
+// If the `allowed_models` of the key or its project name the route, the request fails with `403 insufficient_scope`, so that a key can't widen itself. Updates and deletions fail in the same way.
 //
 // Requires the scope `routes:write`.
 //
@@ -9378,6 +9381,7 @@ func (c *Client) CreateRouteWithBody(ctx context.Context, params *CreateRoutePar
 //
 // Creates a route: a name for a list of models. Requests use it as `route/NAME`. The models must be ones that the key can call (`404 model_not_found`).
 // A name that the operator uses, or that another route of the same project has, fails with `409 invalid_state`. A workspace has at most 100 routes in each environment (`409 limit_reached`).
+// If the `allowed_models` of the key or its project name the route, the request fails with `403 insufficient_scope`, so that a key can't widen itself. Updates and deletions fail in the same way.
 //
 // Requires the scope `routes:write`.
 //
@@ -16987,6 +16991,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Creates a route: a name for a list of models. Requests use it as `route/NAME`. The models must be ones that the key can call (`404 model_not_found`).
 	// A name that the operator uses, or that another route of the same project has, fails with `409 invalid_state`. A workspace has at most 100 routes in each environment (`409 limit_reached`).
+	// If the `allowed_models` of the key or its project name the route, the request fails with `403 insufficient_scope`, so that a key can't widen itself. Updates and deletions fail in the same way.
 	//
 	// Requires the scope `routes:write`.
 	//
@@ -16999,6 +17004,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Creates a route: a name for a list of models. Requests use it as `route/NAME`. The models must be ones that the key can call (`404 model_not_found`).
 	// A name that the operator uses, or that another route of the same project has, fails with `409 invalid_state`. A workspace has at most 100 routes in each environment (`409 limit_reached`).
+	// If the `allowed_models` of the key or its project name the route, the request fails with `403 insufficient_scope`, so that a key can't widen itself. Updates and deletions fail in the same way.
 	//
 	// Requires the scope `routes:write`.
 	//
@@ -20702,6 +20708,7 @@ func (c *ClientWithResponses) ListRoutesWithResponse(ctx context.Context, params
 //
 // Creates a route: a name for a list of models. Requests use it as `route/NAME`. The models must be ones that the key can call (`404 model_not_found`).
 // A name that the operator uses, or that another route of the same project has, fails with `409 invalid_state`. A workspace has at most 100 routes in each environment (`409 limit_reached`).
+// If the `allowed_models` of the key or its project name the route, the request fails with `403 insufficient_scope`, so that a key can't widen itself. Updates and deletions fail in the same way.
 //
 // Requires the scope `routes:write`.
 //
@@ -20720,6 +20727,7 @@ func (c *ClientWithResponses) CreateRouteWithBodyWithResponse(ctx context.Contex
 //
 // Creates a route: a name for a list of models. Requests use it as `route/NAME`. The models must be ones that the key can call (`404 model_not_found`).
 // A name that the operator uses, or that another route of the same project has, fails with `409 invalid_state`. A workspace has at most 100 routes in each environment (`409 limit_reached`).
+// If the `allowed_models` of the key or its project name the route, the request fails with `403 insufficient_scope`, so that a key can't widen itself. Updates and deletions fail in the same way.
 //
 // Requires the scope `routes:write`.
 //

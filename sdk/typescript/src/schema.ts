@@ -1315,6 +1315,7 @@ export interface paths {
          * Create a route
          * @description Creates a route: a name for a list of models. Requests use it as `route/NAME`. The models must be ones that the key can call (`404 model_not_found`).
          *     A name that the operator uses, or that another route of the same project has, fails with `409 invalid_state`. A workspace has at most 100 routes in each environment (`409 limit_reached`).
+         *     If the `allowed_models` of the key or its project name the route, the request fails with `403 insufficient_scope`, so that a key can't widen itself. Updates and deletions fail in the same way.
          *
          *     Requires the scope `routes:write`.
          */
@@ -2059,7 +2060,7 @@ export interface components {
             metadata?: {
                 [key: string]: unknown;
             } | null;
-            /** @description The models that the token can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all of the key. */
+            /** @description The models that the token can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model of the server, or a route of the server, the workspace or the project. An empty array allows none, and null allows all of the key. */
             allowed_models?: string[] | null;
             /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all of the key. */
             allowed_providers?: string[] | null;
@@ -2091,7 +2092,7 @@ export interface components {
             project: string | null;
             /** @description Your ID of the end user. */
             user: string | null;
-            /** @description The models that the token can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all of the key. */
+            /** @description The models that the token can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model of the server, or a route of the server, the workspace or the project. An empty array allows none, and null allows all of the key. */
             allowed_models: string[] | null;
             /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all of the key. */
             allowed_providers: string[] | null;
@@ -2130,7 +2131,7 @@ export interface components {
             project: string | null;
             /** @description Your ID of the end user. */
             user: string | null;
-            /** @description The models that the token can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all of the key. */
+            /** @description The models that the token can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model of the server, or a route of the server, the workspace or the project. An empty array allows none, and null allows all of the key. */
             allowed_models: string[] | null;
             /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all of the key. */
             allowed_providers: string[] | null;
@@ -2247,7 +2248,7 @@ export interface components {
             rate_limit?: number | null;
             /** @description The tools that the key can call at `/mcp`, by their listed name such as `github__search`. A `*` at the end stands for anything, as in `github__*`. An empty array allows none, and null allows all. */
             allowed_tools?: string[] | null;
-            /** @description The models that the key can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all. */
+            /** @description The models that the key can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model of the server, or a route of the server, the workspace or the project. An empty array allows none, and null allows all. */
             allowed_models?: string[] | null;
             /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all. */
             allowed_providers?: string[] | null;
@@ -2295,7 +2296,7 @@ export interface components {
             rate_limit?: number | null;
             /** @description The tools that the key can call at `/mcp`, by their listed name such as `github__search`. A `*` at the end stands for anything, as in `github__*`. An empty array allows none, and null allows all. */
             allowed_tools?: string[] | null;
-            /** @description The models that the key can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all. */
+            /** @description The models that the key can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model of the server, or a route of the server, the workspace or the project. An empty array allows none, and null allows all. */
             allowed_models?: string[] | null;
             /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all. */
             allowed_providers?: string[] | null;
@@ -2355,7 +2356,7 @@ export interface components {
             rate_limit: number | null;
             /** @description The tools that the key can call at `/mcp`, by their listed name such as `github__search`. A `*` at the end stands for anything, as in `github__*`. An empty array allows none, and null allows all. */
             allowed_tools: string[] | null;
-            /** @description The models that the key can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all. */
+            /** @description The models that the key can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model of the server, or a route of the server, the workspace or the project. An empty array allows none, and null allows all. */
             allowed_models: string[] | null;
             /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all. */
             allowed_providers: string[] | null;
@@ -2452,7 +2453,7 @@ export interface components {
             rate_limit: number | null;
             /** @description The tools that the key can call at `/mcp`, by their listed name such as `github__search`. A `*` at the end stands for anything, as in `github__*`. An empty array allows none, and null allows all. */
             allowed_tools: string[] | null;
-            /** @description The models that the key can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all. */
+            /** @description The models that the key can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model of the server, or a route of the server, the workspace or the project. An empty array allows none, and null allows all. */
             allowed_models: string[] | null;
             /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all. */
             allowed_providers: string[] | null;
@@ -2535,7 +2536,7 @@ export interface components {
             monthly_budget?: number | null;
             /** @description Percentages of `monthly_budget`, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null means the workspace's `alert_thresholds`. */
             alert_thresholds?: components["schemas"]["AlertThresholds"] | null;
-            /** @description The models that the project's requests can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all. */
+            /** @description The models that the project's requests can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model of the server, or a route of the server, the workspace or the project. An empty array allows none, and null allows all. */
             allowed_models?: string[] | null;
             /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all. */
             allowed_providers?: string[] | null;
@@ -2557,7 +2558,7 @@ export interface components {
             monthly_budget?: number | null;
             /** @description Percentages of `monthly_budget`, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null means the workspace's `alert_thresholds`. */
             alert_thresholds?: components["schemas"]["AlertThresholds"] | null;
-            /** @description The models that the project's requests can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all. */
+            /** @description The models that the project's requests can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model of the server, or a route of the server, the workspace or the project. An empty array allows none, and null allows all. */
             allowed_models?: string[] | null;
             /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all. */
             allowed_providers?: string[] | null;
@@ -2593,7 +2594,7 @@ export interface components {
             /** @description Percentages of `monthly_budget`, from 1 to 99. When spending reaches one, Turnpike publishes `budget.threshold_reached` and sends an email. An empty array turns that off. Null means the workspace's `alert_thresholds`. */
             alert_thresholds: components["schemas"]["AlertThresholds"] | null;
             forecast: components["schemas"]["Forecast"];
-            /** @description The models that the project's requests can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model or route of the server. An empty array allows none, and null allows all. */
+            /** @description The models that the project's requests can use: names such as `gpt-5`, beginnings of names such as `claude-*`, and routes such as `route/fast`. Each must match a model of the server, or a route of the server, the workspace or the project. An empty array allows none, and null allows all. */
             allowed_models: string[] | null;
             /** @description The providers that can run the models, by their names in the server's configuration. An empty array allows none, and null allows all. */
             allowed_providers: string[] | null;
