@@ -151,7 +151,7 @@ func endUserFlags(cmd *cobra.Command) func(ctx context.Context, tx *db.Tx, w *ac
 	budget := f.String("user-budget", "", "default budget of end users in credits, or none")
 	window := f.String("user-window", "", "window of that budget: day, week, month or lifetime")
 	rate := f.Int64("user-requests-per-minute", 0, "default rate limit of end users, or 0 for none")
-	percentages := f.StringSlice("user-alert-thresholds", nil, "percentages of end users' budgets that publish events; empty for the workspace's")
+	percentages := f.StringSlice("user-alert-thresholds", nil, "percentages of end users' budgets that alert people by email; empty for events only, at the workspace's")
 	return func(ctx context.Context, tx *db.Tx, w *accounts.Workspace) error {
 		set := &w.Users
 		before := *set
