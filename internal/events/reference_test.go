@@ -20,11 +20,22 @@ import (
 
 func TestReferenceListsAllEventTypes(t *testing.T) {
 	t.Parallel()
+	type schema struct {
+		Ref        string `json:"$ref"`
+		Enum       []string
+		AnyOf      []schema
+		AllOf      []schema
+		Properties struct{ Data *schema }
+	}
 	var doc struct {
-		Webhooks   map[string]any
-		Components struct {
-			Schemas map[string]struct{ Enum []string }
+		Webhooks map[string]struct {
+			Post struct {
+				RequestBody struct {
+					Content map[string]struct{ Schema schema }
+				}
+			}
 		}
+		Components struct{ Schemas map[string]schema }
 	}
 	if err := json.Unmarshal(api.ExactOpenAPI(), &doc); err != nil {
 		t.Fatal(err)
@@ -41,6 +52,18 @@ func TestReferenceListsAllEventTypes(t *testing.T) {
 	}
 	same("the document's webhooks", slices.Collect(maps.Keys(doc.Webhooks)), names)
 	same("the event names", doc.Components.Schemas["EventName"].Enum, names)
+	var listed, sent []string
+	for _, s := range doc.Components.Schemas["Event"].Properties.Data.AnyOf {
+		listed = append(listed, s.Ref)
+	}
+	for _, w := range doc.Webhooks {
+		for _, s := range w.Post.RequestBody.Content["application/json"].Schema.AllOf {
+			if s.Properties.Data != nil && !slices.Contains(sent, s.Properties.Data.Ref) {
+				sent = append(sent, s.Properties.Data.Ref)
+			}
+		}
+	}
+	same("the objects of events", listed, sent)
 	same("the subscriptions", doc.Components.Schemas["EventPattern"].Enum, append(slices.Collect(maps.Keys(resources)), names...))
 }
 

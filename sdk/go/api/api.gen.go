@@ -1659,6 +1659,63 @@ type BillingUpdate struct {
 	MonthlyCredits *Credits `json:"monthly_credits,omitempty"`
 }
 
+// BudgetExceeded A budget that is used up, or has less left than a request could cost: the data of `budget.exceeded`.
+type BudgetExceeded struct {
+	// Budget An amount of credits, with up to six decimal places.
+	Budget Credits `json:"budget"`
+
+	// ID The ID of the workspace, project, key or end user.
+	ID string `json:"id"`
+
+	// LimitID The ID of the limit, if the budget belongs to one of the `limits` of a key or a project.
+	LimitID *string `json:"limit_id,omitempty"`
+
+	// LimitSource The level of the budget: `workspace`, `project`, `key` or `user`. More values may be added.
+	LimitSource string `json:"limit_source"`
+
+	// Name Its name. For an end user, the same as `id`.
+	Name string `json:"name"`
+
+	// Period The period of the budget, such as the month `2026-08` (UTC).
+	Period string `json:"period"`
+
+	// ResetsAt When the next period starts. Null for a budget that never starts again.
+	ResetsAt *int `json:"resets_at"`
+
+	// Spent An amount of credits, with up to six decimal places.
+	Spent Credits `json:"spent"`
+}
+
+// BudgetThreshold A budget whose spending has reached a threshold: the data of `budget.threshold_reached`.
+type BudgetThreshold struct {
+	// Budget An amount of credits, with up to six decimal places.
+	Budget Credits `json:"budget"`
+
+	// ID The ID of the workspace, project, key or end user.
+	ID string `json:"id"`
+
+	// LimitID The ID of the limit, if the budget belongs to one of the `limits` of a key or a project.
+	LimitID *string `json:"limit_id,omitempty"`
+
+	// LimitSource The level of the budget: `workspace`, `project`, `key` or `user`. More values may be added.
+	LimitSource string `json:"limit_source"`
+
+	// Name Its name. For an end user, the same as `id`.
+	Name string `json:"name"`
+
+	// Period The period of the budget, such as the month `2026-08` (UTC).
+	Period string `json:"period"`
+
+	// ResetsAt When the next period starts. Null for a budget that never starts again.
+	ResetsAt *int `json:"resets_at"`
+
+	// Spent An amount of credits, with up to six decimal places.
+	Spent Credits `json:"spent"`
+
+	// Threshold The threshold in percent of the budget.
+	Threshold int `json:"threshold"`
+}
+
 // BudgetWindow How long a budget lasts before it starts again, in UTC. A week starts on Monday.
 type BudgetWindow = string
 
@@ -6524,6 +6581,58 @@ func (t *Event_Data) FromCreditsLow(v CreditsLow) error {
 
 // MergeCreditsLow performs a merge with any union data inside the Event_Data, using the provided CreditsLow
 func (t *Event_Data) MergeCreditsLow(v CreditsLow) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsBudgetThreshold returns the union data inside the Event_Data as a BudgetThreshold
+func (t Event_Data) AsBudgetThreshold() (BudgetThreshold, error) {
+	var body BudgetThreshold
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromBudgetThreshold overwrites any union data inside the Event_Data as the provided BudgetThreshold
+func (t *Event_Data) FromBudgetThreshold(v BudgetThreshold) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeBudgetThreshold performs a merge with any union data inside the Event_Data, using the provided BudgetThreshold
+func (t *Event_Data) MergeBudgetThreshold(v BudgetThreshold) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsBudgetExceeded returns the union data inside the Event_Data as a BudgetExceeded
+func (t Event_Data) AsBudgetExceeded() (BudgetExceeded, error) {
+	var body BudgetExceeded
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromBudgetExceeded overwrites any union data inside the Event_Data as the provided BudgetExceeded
+func (t *Event_Data) FromBudgetExceeded(v BudgetExceeded) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeBudgetExceeded performs a merge with any union data inside the Event_Data, using the provided BudgetExceeded
+func (t *Event_Data) MergeBudgetExceeded(v BudgetExceeded) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err

@@ -3338,7 +3338,7 @@ export interface components {
             /** @description The project that it belongs to. */
             project: string | null;
             /** @description The object that the event is about, depending on `type`. */
-            data: components["schemas"]["ImageBatch"] | components["schemas"]["Video"] | components["schemas"]["VoiceRender"] | components["schemas"]["VoiceTranscription"] | components["schemas"]["AgentRun"] | components["schemas"]["BatchReference"] | components["schemas"]["ResponseEnded"] | components["schemas"]["CreditsLow"] | components["schemas"]["KeyAutoRevoked"] | components["schemas"]["EndpointState"] | components["schemas"]["FailedDelivery"];
+            data: components["schemas"]["ImageBatch"] | components["schemas"]["Video"] | components["schemas"]["VoiceRender"] | components["schemas"]["VoiceTranscription"] | components["schemas"]["AgentRun"] | components["schemas"]["BatchReference"] | components["schemas"]["ResponseEnded"] | components["schemas"]["CreditsLow"] | components["schemas"]["BudgetThreshold"] | components["schemas"]["BudgetExceeded"] | components["schemas"]["KeyAutoRevoked"] | components["schemas"]["EndpointState"] | components["schemas"]["FailedDelivery"];
         };
         EventList: {
             /** @constant */
