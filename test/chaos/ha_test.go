@@ -488,8 +488,9 @@ func (w *haWorld) checkEvents(t *testing.T) (n int) {
 	stored := w.hooks.storedEvents(t)
 	w.hooks.checkStored(wrong, stored)
 	box := w.hooks.inboxes[0]
-	for id := range stored {
-		if !box.has(id) {
+	for id, e := range stored {
+		isAlert := strings.HasPrefix(string(e.kind), "budget.") // of live, which has no endpoint
+		if !isAlert && !box.has(id) {
 			wrong.add("%s never arrived", id)
 		}
 	}
