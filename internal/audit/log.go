@@ -107,16 +107,16 @@ func (l *Log) write(ctx context.Context, tx *db.Tx, records []*Record) error {
 			late = append(late, id)
 		}
 		var e *Entry
-		var again bool
-		values, e, again = r.read(values, l.node.ID)
+		var by earlier
+		values, e, by = r.read(values, l.node.ID)
 		rows[i] = values[i*width : (i+1)*width]
 		if e == nil {
 			continue
 		}
 		b := Settlement{Entry: e}
-		if again {
+		if by != earlierNone {
 			var err error
-			if b.Previous, err = l.settledBefore(ctx, tx, e); err != nil {
+			if b.Previous, err = l.settledBefore(ctx, tx, e, by); err != nil {
 				return fmt.Errorf("request log: %w", err)
 			}
 		}
@@ -134,10 +134,10 @@ func (l *Log) write(ctx context.Context, tx *db.Tx, records []*Record) error {
 	return l.settle(ctx, tx, settled)
 }
 
-// settledBefore returns the stored entry, or nil if it is open or missing. It
+// settledBefore returns the stored entry, or nil if it is open, missing or not charged yet. It
 // inserts a missing one: a write in doubt may still be in progress, and only an
 // insert waits for it.
-func (l *Log) settledBefore(ctx context.Context, tx *db.Tx, e *Entry) (old *Entry, err error) {
+func (l *Log) settledBefore(ctx context.Context, tx *db.Tx, e *Entry, by earlier) (old *Entry, err error) {
 	open := *e
 	open.Settled = false
 	inserted, err := openRequests.Write(ctx, tx, [][]any{open.appendRow(nil, l.node.ID)})
@@ -150,6 +150,8 @@ func (l *Log) settledBefore(ctx context.Context, tx *db.Tx, e *Entry) (old *Entr
 	}
 	if refused := string(fault.StorageUnavailable); e.ErrorCode != refused || old.ErrorCode == refused {
 		*old = *e // insertRequests doesn't change the settled entry
+	} else if by == earlierSettleIn && old.UsageSource == "" {
+		return nil, nil // the job hasn't ended
 	}
 	return old, nil
 }

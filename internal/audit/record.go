@@ -82,6 +82,8 @@ type Record struct {
 	entry   Entry
 	pending *db.Pending // the first write; nil while open
 	second  *db.Pending // the write of a record that was queued again
+	// mayBeStored means that SettleIn was called. If its commit was in doubt, the entry may be stored.
+	mayBeStored bool
 }
 
 // Open begins a record. Nothing is written until Start, Durable or Settle.
@@ -91,17 +93,32 @@ func (l *Log) Open(e Entry) *Record { return &Record{log: l, entry: e} }
 // or settled: the end of the job amends the entry of the request that created it.
 func Unlogged() *Record { return &Record{} }
 
+// earlier is what may already have stored a settled entry.
+type earlier uint8
+
+const (
+	earlierNone     earlier = iota
+	earlierWrite            // the log, which has charged it
+	earlierSettleIn         // SettleIn, whose entry is charged when the job ends
+)
+
 // read appends the row to values for the writer. For a settled entry with a
-// charge it returns a copy, and whether the writer read it as settled before.
-func (r *Record) read(values []any, nodeID string) (_ []any, settled *Entry, again bool) {
+// charge it returns a copy, and what may have stored it.
+func (r *Record) read(values []any, nodeID string) (_ []any, settled *Entry, by earlier) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.entry.Settled && (r.entry.Model != "" || r.entry.Hold != nil) && r.log.settle != nil {
 		e := r.entry
-		settled, again = &e, r.state.wasSettled()
+		settled = &e
+		switch {
+		case r.mayBeStored:
+			by = earlierSettleIn
+		case r.state.wasSettled():
+			by = earlierWrite
+		}
 	}
 	r.state = r.state.next(eventRead)
-	return r.entry.appendRow(values, nodeID), settled, again
+	return r.entry.appendRow(values, nodeID), settled, by
 }
 
 // lateFor returns the ID of an entry that log sinks may have missed, or passed as it was before. The
@@ -261,10 +278,12 @@ func (r *Record) Note(change func(*Entry)) {
 }
 
 // SettleIn completes the entry in the transaction of a change, so that both
-// share one commit. If the transaction fails, Settle can still be called.
+// share one commit. If the transaction fails, Settle can still be called. It
+// doesn't charge a model call: the job that it creates does when it ends.
 func (r *Record) SettleIn(ctx context.Context, tx *db.Tx, change func(*Entry)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.mayBeStored = true
 	settled := r.entry
 	change(&settled)
 	settled.Settled = true

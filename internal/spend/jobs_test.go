@@ -19,19 +19,34 @@ import (
 // order is a job with a reservation, created by a request in the log.
 func (o *fixture) order(amount credits.Micro) JobCharge {
 	o.t.Helper()
+	group := db.NewGroup(o.d)
+	defer group.Stop()
+	c, _ := o.orderIn(audit.NewLog(group, o.node, o.settler.Settle), amount)
+	return c
+}
+
+// orderIn is order with a log. It also returns the record of a node that got no response to the commit.
+func (o *fixture) orderIn(log *audit.Log, amount credits.Micro) (JobCharge, *audit.Record) {
+	o.t.Helper()
 	c := JobCharge{JobID: ids.New(ids.Video), RequestID: ids.New(ids.Request), Tenant: o.workspace.In(accounts.Live), Project: "p", KeyID: "key_1",
 		CreatedAt: o.now, Model: "m", Provider: "openai", Reserved: amount, PriceVersion: "1"}
 	r := o.reserve(amount)
-	group := db.NewGroup(o.d)
-	defer group.Stop()
-	record := audit.NewLog(group, o.node, o.settler.Settle).Open(audit.Entry{RequestID: c.RequestID, Tenant: o.workspace.In(accounts.Live), KeyID: "key_1",
-		Project: "p", CreatedAt: o.now, Method: "POST", Path: "/v1/videos", Model: "m", Reserved: amount})
+	entry := audit.Entry{RequestID: c.RequestID, Tenant: o.workspace.In(accounts.Live), KeyID: "key_1",
+		Project: "p", CreatedAt: o.now, Method: "POST", Path: "/v1/videos", Model: "m", Reserved: amount}
+	stored, unaware := log.Open(entry), log.Open(entry)
+	succeed := func(e *audit.Entry) { e.Status = 200 }
 	o.write(func(ctx context.Context, tx *db.Tx) error {
 		r.TransferToJob(tx, c.JobID)
-		return record.SettleIn(ctx, tx, func(e *audit.Entry) { e.Status = 200 })
+		return stored.SettleIn(ctx, tx, succeed)
 	})
 	r.Transferred(nil)
-	return c
+	err := o.d.Write(o.t.Context(), func(tx *db.Tx) error {
+		return errors.Join(unaware.SettleIn(o.t.Context(), tx, succeed), db.ErrInDoubt)
+	})
+	if !errors.Is(err, db.ErrInDoubt) {
+		o.t.Fatal(err)
+	}
+	return c, unaware
 }
 
 func (o *fixture) settle(c JobCharge) (charged credits.Micro) {
@@ -118,26 +133,53 @@ func TestJobIsChargedFromItsLease(t *testing.T) {
 	})
 }
 
-// A client got a 503 because the commit of its job was in doubt, and the job was created after all.
+// A client got a 503 because the commit of its job was in doubt, and the job was created after all. The refusal is
+// written before or after the end of the job, and once or twice.
 func TestJobWhoseCreationWasInDoubtIsCountedOnce(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		o := newFixture(t, d, 100*credits.Credit)
-		job := o.order(10 * credits.Credit)
-		group := db.NewGroup(d)
-		defer group.Stop()
-		refused := audit.NewLog(group, o.node, o.settler.Settle).Open(audit.Entry{RequestID: job.RequestID, Tenant: job.Tenant, KeyID: job.KeyID, Project: job.Project, CreatedAt: o.now, Model: job.Model})
-		refused.Settle(func(e *audit.Entry) { e.Status, e.ErrorCode = 503, string(fault.StorageUnavailable) })
-		if err := refused.Settled(time.Minute); err != nil {
-			t.Fatal(err)
-		}
-		if u := o.used("live"); u.Requests != 1 || u.Errors != 1 || u.Credits != 0 {
-			t.Errorf("got usage %+v before the job has ended, want one failed request", u)
-		}
-		job.Cost = 3 * credits.Credit
-		o.settle(job)
-		if u := o.used("live"); u.Requests != 1 || u.Errors != 1 || u.Credits != job.Cost {
-			t.Errorf("got usage %+v, want one request as in the log", u)
+		for name, c := range map[string]struct {
+			endsFirst bool
+			writes    int
+			charged   credits.Micro
+		}{
+			"refused, then ended":       {false, 1, 3 * credits.Credit},
+			"refused twice, then ended": {false, 2, 3 * credits.Credit},
+			"ended, then refused":       {true, 1, 0},
+			"ended, then refused twice": {true, 2, 0},
+		} {
+			o := newFixture(t, d, 100*credits.Credit)
+			group := db.NewGroup(d)
+			t.Cleanup(group.Stop)
+			log := audit.NewLog(group, o.node, o.settler.Settle)
+			job, record := o.orderIn(log, 10*credits.Credit)
+			job.Cost = 3 * credits.Credit
+			if c.endsFirst {
+				o.settle(job)
+			}
+			refused := func(e *audit.Entry) { e.Status, e.ErrorCode = 503, string(fault.StorageUnavailable) }
+			for _, write := range []func(func(*audit.Entry)){record.Settle, record.Refuse}[:c.writes] {
+				write(refused)
+				if err := record.Settled(time.Minute); err != nil {
+					t.Fatal(err)
+				}
+				if u := o.used("live"); u.Requests != 1 || u.Errors != 1 || u.Credits != 0 {
+					t.Errorf("%s: got usage %+v after the refusal, want one failed request", name, u)
+				}
+			}
+			if !c.endsFirst {
+				o.settle(job)
+			}
+			if u := o.used("live"); u.Requests != 1 || u.Errors != 1 || u.Credits != c.charged {
+				t.Errorf("%s: got usage %+v, want one request as in the log", name, u)
+			}
+			if b := o.balance(); b.Spent != c.charged {
+				t.Errorf("%s: got %s spent, want %s", name, b.Spent, c.charged)
+			}
+			if n, _ := o.leases(); n != 0 {
+				t.Errorf("%s: %d leases are left", name, n)
+			}
+			o.even()
 		}
 	})
 }
