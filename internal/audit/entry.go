@@ -90,6 +90,9 @@ var insertRequests = db.NewBulk("requests", db.Upsert("id", "settled", "status",
 	-- A late refusal changes a settled entry once: afterwards a job may have amended it.
 	WHERE NOT requests.settled OR excluded.error_code = 'storage_unavailable' AND requests.error_code IS DISTINCT FROM 'storage_unavailable'`, requestTypes...)
 
+// newRequests inserts entries that were never written before. It takes PostgreSQL two thirds of insertRequests.
+var newRequests = db.NewBulk("requests", "", requestTypes...)
+
 // openRequests inserts the entries that don't exist yet.
 var openRequests = db.NewBulk("requests", "ON CONFLICT (id) DO NOTHING", requestTypes...)
 

@@ -97,7 +97,7 @@ func (l *Log) write(ctx context.Context, tx *db.Tx, records []*Record) error {
 		return fmt.Errorf("request log: %w", err)
 	}
 	floor := l.feed.begin(tx)
-	rows := make([][]any, len(records))
+	var added, changed [][]any
 	width := len(requestTypes)
 	values := make([]any, 0, len(records)*width)
 	var settled []Settlement
@@ -107,9 +107,14 @@ func (l *Log) write(ctx context.Context, tx *db.Tx, records []*Record) error {
 			late = append(late, id)
 		}
 		var e *Entry
+		var isNew bool
 		var by earlier
-		values, e, by = r.read(values, l.node.ID)
-		rows[i] = values[i*width : (i+1)*width]
+		values, isNew, e, by = r.read(values, l.node.ID)
+		if row := values[i*width : (i+1)*width]; isNew {
+			added = append(added, row)
+		} else {
+			changed = append(changed, row)
+		}
 		if e == nil {
 			continue
 		}
@@ -122,7 +127,10 @@ func (l *Log) write(ctx context.Context, tx *db.Tx, records []*Record) error {
 		}
 		settled = append(settled, b)
 	}
-	if err := insertRequests.Send(ctx, tx, rows, nil); err != nil {
+	if err := newRequests.Send(ctx, tx, added, nil); err != nil {
+		return fmt.Errorf("request log: %w", err)
+	}
+	if err := insertRequests.Send(ctx, tx, changed, nil); err != nil {
 		return fmt.Errorf("request log: %w", err)
 	}
 	if err := markPending(ctx, tx, late...); err != nil {

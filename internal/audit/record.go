@@ -70,6 +70,9 @@ func (s recordState) next(e recordEvent) recordState {
 // isQueuedAgain reports whether the record waits for a second write.
 func (s recordState) isQueuedAgain() bool { return s == recordSettling || s == recordCorrecting }
 
+// isUnread reports whether the writer has not read the record yet.
+func (s recordState) isUnread() bool { return s == recordQueued || s == recordClosing }
+
 // wasSettled reports whether the writer has already read the record as settled.
 func (s recordState) wasSettled() bool { return s == recordSettled || s == recordCorrecting }
 
@@ -102,11 +105,12 @@ const (
 	earlierSettleIn         // SettleIn, whose entry is charged when the job ends
 )
 
-// read appends the row to values for the writer. For a settled entry with a
-// charge it returns a copy, and what may have stored it.
-func (r *Record) read(values []any, nodeID string) (_ []any, settled *Entry, by earlier) {
+// read appends the row to values for the writer, and reports whether no write before can have stored the
+// entry. For a settled entry with a charge it returns a copy, and what may have stored it.
+func (r *Record) read(values []any, nodeID string) (_ []any, isNew bool, settled *Entry, by earlier) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	isNew = r.state.isUnread() && !r.mayBeStored
 	if r.entry.Settled && (r.entry.Model != "" || r.entry.Hold != nil) && r.log.settle != nil {
 		e := r.entry
 		settled = &e
@@ -118,7 +122,7 @@ func (r *Record) read(values []any, nodeID string) (_ []any, settled *Entry, by 
 		}
 	}
 	r.state = r.state.next(eventRead)
-	return r.entry.appendRow(values, nodeID), settled, by
+	return r.entry.appendRow(values, nodeID), isNew, settled, by
 }
 
 // lateFor returns the ID of an entry that log sinks may have missed, or passed as it was before. The

@@ -9,16 +9,22 @@ import (
 	"strings"
 )
 
-// Bulk is an INSERT, UPDATE or DELETE of many rows: one statement over arrays on PostgreSQL,
-// prepared statements of several rows on SQLite. With 26 columns and 64 rows, SQLite
+// Bulk is an INSERT, UPDATE or DELETE of many rows: one statement on PostgreSQL, prepared
+// statements of several rows on SQLite. With 26 columns and 64 rows, SQLite
 // takes 16 µs per row, against 19 µs with one row per statement and 63 µs with json_each.
 type Bulk struct {
 	columns  []string
 	types    []string
-	postgres string
-	sqlite   string // of one row
-	several  string // of bulkRows rows; empty if there is no such statement
+	postgres string   // over arrays
+	few      []string // inserts of at most fewSizes rows on PostgreSQL
+	sqlite   string   // of one row
+	several  string   // of bulkRows rows; empty if there is no such statement
 }
+
+// fewSizes are how many rows fit into the statements in few. An array per column costs PostgreSQL more than
+// a few rows: inserting 8 rows of 37 columns takes 160 µs with arrays and 90 µs with VALUES. Every
+// connection keeps the statements, and one of 16 rows would take 400 KB.
+var fewSizes = []int{1, 2, 4, 8}
 
 // bulkRows is the number of rows per statement on SQLite.
 const bulkRows = 8
@@ -29,6 +35,9 @@ func NewBulk(table, conflict string, columns ...string) *Bulk {
 	b := newBulk(columns)
 	into := "INSERT INTO " + table + " (" + strings.Join(b.columns, ", ") + ") "
 	b.postgres = into + "SELECT * FROM " + b.unnest() + " " + conflict
+	for _, size := range fewSizes {
+		b.few = append(b.few, into+"SELECT * FROM ("+b.values(size)+") AS v LIMIT $1 "+conflict)
+	}
 	// The driver looks numbered parameters up by name, which is quadratic.
 	row := "(" + strings.Repeat("?, ", len(columns)-1) + "?)"
 	b.sqlite = into + "VALUES " + row + " " + conflict
@@ -68,7 +77,11 @@ func (b *Bulk) join(before, join, after string) *Bulk {
 // Returning is the same insert for Read, which returns columns of the written rows.
 func (b *Bulk) Returning(columns string) *Bulk {
 	r := *b
-	r.postgres, r.sqlite, r.several = b.postgres+" RETURNING "+columns, b.sqlite+" RETURNING "+columns, ""
+	returning := " RETURNING " + columns
+	r.postgres, r.sqlite, r.several, r.few = b.postgres+returning, b.sqlite+returning, "", slices.Clone(b.few)
+	for n := range r.few {
+		r.few[n] += returning
+	}
 	return &r
 }
 
@@ -98,6 +111,36 @@ func (b *Bulk) unnest() string {
 		arrays[i] = fmt.Sprintf("$%d::%s[]", i+1, typ)
 	}
 	return "unnest(" + strings.Join(arrays, ", ") + ")"
+}
+
+// values returns rows of parameters from $2 on.
+func (b *Bulk) values(rows int) string {
+	all, parameter := make([]string, rows), 1
+	for row := range all {
+		places := make([]string, len(b.types))
+		for i, typ := range b.types {
+			parameter++
+			places[i] = fmt.Sprintf("$%d::%s", parameter, typ)
+		}
+		all[row] = "(" + strings.Join(places, ", ") + ")"
+	}
+	return "VALUES " + strings.Join(all, ", ")
+}
+
+// onPostgres returns the statement for the rows and its arguments.
+func (b *Bulk) onPostgres(rows [][]any) (query string, args []any, err error) {
+	for i, statement := range b.few {
+		if size := fewSizes[i]; len(rows) <= size {
+			args = make([]any, 0, 1+size*len(b.columns))
+			args = append(args, int64(len(rows)))
+			for _, r := range rows {
+				args = append(args, r...)
+			}
+			return statement, args[:cap(args)], nil // rows that are missing are NULL, and beyond the limit
+		}
+	}
+	args, err = b.arrays(rows)
+	return b.postgres, args, err
 }
 
 // Write writes the rows and returns how many were inserted, changed or deleted. Values are

@@ -23,28 +23,28 @@ type postgresTx struct {
 }
 
 func (t *postgresTx) bulkWrite(ctx context.Context, b *Bulk, rows [][]any) (int64, error) {
-	arrays, err := b.arrays(rows)
+	query, args, err := b.onPostgres(rows)
 	if err != nil {
 		return 0, err
 	}
-	return t.exec(ctx, b.postgres, arrays...)
+	return t.exec(ctx, query, args...)
 }
 
 func (t *postgresTx) bulkRead(ctx context.Context, b *Bulk, rows [][]any, scan func(Row) error) error {
-	arrays, err := b.arrays(rows)
+	query, args, err := b.onPostgres(rows)
 	if err != nil {
 		return err
 	}
-	found, err := t.query(ctx, b.postgres, arrays...)
+	found, err := t.query(ctx, query, args...)
 	return Each(found, err, scan)
 }
 
 func (t *postgresTx) bulkSend(_ context.Context, b *Bulk, rows [][]any, then func(n int64) error) error {
-	arrays, err := b.arrays(rows)
+	query, args, err := b.onPostgres(rows)
 	if err != nil {
 		return err
 	}
-	return t.send(then, b.postgres, arrays...)
+	return t.send(then, query, args...)
 }
 
 // send queues a statement for the next round trip.
