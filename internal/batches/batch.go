@@ -120,7 +120,7 @@ type Batch struct {
 	UpstreamID       string // of the batch at the provider
 	SubmittingAt     *time.Time
 	UpstreamCancelAt *time.Time
-	Accounts         string // that the lines are charged to
+	Accounts         string // that the previous version charges all lines to
 }
 
 // Pending returns how many lines haven't ended.

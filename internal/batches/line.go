@@ -38,6 +38,7 @@ type line struct {
 	Output    string
 	Reserved  credits.Micro // that the line's lease holds
 	MaxOutput int64         // output tokens that those pay for; 0 if they set no limit
+	Accounts  string        // that those are charged to; empty if the previous version reserved them
 }
 
 func (l *line) waits() bool {
@@ -47,10 +48,10 @@ func (l *line) waits() bool {
 // place binds the encrypted output to its row.
 func (l *line) place() string { return fmt.Sprintf("batch/%s/%d", l.BatchID, l.Position) }
 
-const lineColumns = "batch_id, position, lane, status, due_at, attempts, tries, custom_id, start_at, length, request_id, output, reserved, max_output"
+const lineColumns = "batch_id, position, lane, status, due_at, attempts, tries, custom_id, start_at, length, request_id, output, reserved, max_output, accounts"
 
 func (l *line) fields() []any {
-	return []any{&l.BatchID, &l.Position, &l.Lane, &l.Status, &l.DueAt, &l.Attempts, &l.Tries, &l.CustomID, &l.StartAt, &l.Length, &l.RequestID, &l.Output, &l.Reserved, &l.MaxOutput}
+	return []any{&l.BatchID, &l.Position, &l.Lane, &l.Status, &l.DueAt, &l.Attempts, &l.Tries, &l.CustomID, &l.StartAt, &l.Length, &l.RequestID, &l.Output, &l.Reserved, &l.MaxOutput, &l.Accounts}
 }
 
 var (

@@ -145,7 +145,7 @@ func lineStates(ctx context.Context, tx *db.Tx, batchID string, list []*result) 
 		positions[i] = r.line.Position
 	}
 	places, args := db.Places([]any{batchID}, positions)
-	found, err := db.List(ctx, tx, scanLine, "SELECT batch_id, position, lane, status, due_at, attempts, tries, '', 0, 0, NULL, NULL, 0, 0 FROM batch_lines WHERE batch_id = $1 AND position IN "+places, args...)
+	found, err := db.List(ctx, tx, scanLine, "SELECT batch_id, position, lane, status, due_at, attempts, tries, '', 0, 0, NULL, NULL, 0, 0, NULL FROM batch_lines WHERE batch_id = $1 AND position IN "+places, args...)
 	out := make(map[int64]*line, len(found))
 	for _, l := range found {
 		out[l.Position] = l

@@ -178,8 +178,9 @@ func (s *Service) storeReserved(ctx context.Context, tx *db.Tx, b *Batch, list [
 			continue
 		}
 		c := l.batch
-		n, err := tx.Exec(ctx, "UPDATE batch_lines SET status = $3, request_id = $4, reserved = $5, max_output = $6 WHERE batch_id = $1 AND position = $2 AND status = $7",
-			b.ID, l.line.Position, lineReserved, l.line.RequestID, int64(c.Reservation.Amount), c.MaxOutput, lineWaiting)
+		charged := c.Reservation.Accounts()
+		n, err := tx.Exec(ctx, "UPDATE batch_lines SET status = $3, request_id = $4, reserved = $5, max_output = $6, accounts = $7 WHERE batch_id = $1 AND position = $2 AND status = $8",
+			b.ID, l.line.Position, lineReserved, l.line.RequestID, int64(c.Reservation.Amount), c.MaxOutput, string(charged), lineWaiting)
 		if err != nil {
 			return fmt.Errorf("reserve lines: %w", err)
 		}
@@ -187,10 +188,10 @@ func (s *Service) storeReserved(ctx context.Context, tx *db.Tx, b *Batch, list [
 			return errStale
 		}
 		c.Reservation.TransferToJob(tx, l.line.lease())
-		b.Accounts = string(c.Reservation.Accounts())
+		b.Accounts = string(charged)
 		err = l.record.SettleIn(ctx, tx, func(e *audit.Entry) {
 			e.Status, e.Model, e.Provider, e.PriceVersion = http.StatusOK, c.Model, b.Provider, c.PriceVersion
-			e.Reserved, e.Accounts = c.Reservation.Amount, c.Reservation.Accounts()
+			e.Reserved, e.Accounts = c.Reservation.Amount, charged
 		})
 		if err != nil {
 			return err

@@ -203,7 +203,7 @@ func (s *Service) storeEnds(ctx context.Context, b *Batch, ends []*upstreamEnd) 
 			e.result.requestID = l.RequestID // in any case: it has an entry in the log
 			results = append(results, e.result)
 			s.Settler.SettleJob(tx, spend.JobCharge{JobID: l.lease(), RequestID: l.RequestID, Tenant: b.Tenant, Project: b.Project, KeyID: b.KeyID, CreatedAt: *b.InProgressAt,
-				Accounts: []byte(b.Accounts), Model: e.call.Model, Provider: cmp.Or(e.call.Provider, b.Provider), Reserved: l.Reserved, Cost: e.call.Credits + e.call.UnbilledCredits,
+				Accounts: []byte(cmp.Or(l.Accounts, b.Accounts)), Model: e.call.Model, Provider: cmp.Or(e.call.Provider, b.Provider), Reserved: l.Reserved, Cost: e.call.Credits + e.call.UnbilledCredits,
 				Call: e.call})
 		}
 		return s.writeBatch(ctx, tx, b, results)
