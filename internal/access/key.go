@@ -118,6 +118,18 @@ func (c Caller) checkBounds(k *Key) error {
 	return c.Principal.checkBounds(k)
 }
 
+// checkKeptLimits returns an error if a key would lose what was spent under a limit that the caller's limits
+// require.
+func (c Caller) checkKeptLimits(before, after *Key) error {
+	if c.Principal == nil {
+		return nil
+	}
+	if id := accounts.FirstDroppedLimit(before.Limits, after.Limits, c.Principal.Limits); id != "" {
+		return tooWide(accounts.LimitsField, fmt.Sprintf("keep the limit %s for at least the same models, and send its id", id))
+	}
+	return nil
+}
+
 // Create stores a new key and returns its secret, which is shown only once.
 func (m *Keys) Create(ctx context.Context, tx *db.Tx, by Caller, k *Key) (value string, err error) {
 	now := m.now()
@@ -206,7 +218,7 @@ func (m *Keys) Update(ctx context.Context, tx *db.Tx, by Caller, before, after *
 		invalid = errors.Join(invalid, after.Raise.Check(after.MonthlyBudget, now))
 	}
 	invalid = errors.Join(invalid, accounts.ReplaceLimits(before.Limits, after.Limits))
-	if err := cmp.Or(invalid, by.checkBounds(before), by.checkBounds(after)); err != nil {
+	if err := cmp.Or(invalid, by.checkBounds(before), by.checkBounds(after), by.checkKeptLimits(before, after)); err != nil {
 		return err
 	}
 	if before.Status(now) == "expired" && after.Status(now) != "expired" {

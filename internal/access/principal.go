@@ -146,29 +146,26 @@ func (p *Principal) checkBounds(k *Key) error {
 	if err := p.checkProject(k.Project); err != nil {
 		return err
 	}
-	wider := func(param, what string) error {
-		return fault.Param(fault.InsufficientScope, param, "A key may only manage keys that are no wider than itself: %s.", what)
-	}
 	if p.MonthlyBudget != nil && (k.MonthlyBudget == nil || *k.MonthlyBudget > *p.MonthlyBudget) {
-		return wider("monthly_budget", "set monthly_budget to at most "+p.MonthlyBudget.String())
+		return tooWide("monthly_budget", "set monthly_budget to at most "+p.MonthlyBudget.String())
 	}
 	if p.MonthlyBudget != nil && k.Raise != nil && k.Raise.Budget > *p.MonthlyBudget && !k.Raise.IsWithin(p.Raise) {
-		return wider("temporary_raise", "set temporary_raise.budget to at most "+p.MonthlyBudget.String())
+		return tooWide("temporary_raise", "set temporary_raise.budget to at most "+p.MonthlyBudget.String())
 	}
 	if at := accounts.FirstMissingLimit(k.Limits, p.Limits); at >= 0 {
-		return wider(accounts.LimitsField, fmt.Sprintf("add a limit for at least the same models as %s that is no higher", p.Limits[at].ID))
+		return tooWide(accounts.LimitsField, fmt.Sprintf("add a limit for at least the same models as %s that is no higher", p.Limits[at].ID))
 	}
 	if p.RateLimit != nil && (k.RateLimit == nil || *k.RateLimit > *p.RateLimit) {
-		return wider("rate_limit", "set rate_limit to at most its own")
+		return tooWide("rate_limit", "set rate_limit to at most its own")
 	}
 	if name, is := firstWiderTool(k.AllowedTools, p.AllowedTools); is {
-		return wider("allowed_tools", "it may not call "+name)
+		return tooWide("allowed_tools", "it may not call "+name)
 	}
 	if err := p.checkModels(k.Allowed); err != nil {
 		return err
 	}
 	if p.ExpiresAt != nil && (k.ExpiresAt == nil || k.ExpiresAt.After(*p.ExpiresAt)) {
-		return wider("expires_at", "set expires_at no later than its own")
+		return tooWide("expires_at", "set expires_at no later than its own")
 	}
 	if len(p.AllowedIPs) > 0 {
 		inside := func(n netip.Prefix) bool {
@@ -177,10 +174,15 @@ func (p *Principal) checkBounds(k *Key) error {
 			})
 		}
 		if len(k.AllowedIPs) == 0 || !allOf(k.AllowedIPs, inside) {
-			return wider("allowed_ips", "set allowed_ips to addresses within its own")
+			return tooWide("allowed_ips", "set allowed_ips to addresses within its own")
 		}
 	}
 	return nil
+}
+
+// tooWide returns the error that a key would exceed the key that manages it.
+func tooWide(param, what string) error {
+	return fault.Param(fault.InsufficientScope, param, "A key may only manage keys that are no wider than itself: %s.", what)
 }
 
 // checkProject rejects keys that belong to a project other than the

@@ -43,7 +43,7 @@ func (l *Limit) Match(o *catalog.Offer) bool {
 func LimitParam(at int, field string) string { return fmt.Sprintf("%s[%d].%s", LimitsField, at, field) }
 
 // ReplaceLimits checks the new limits of a key or a project and gives each an ID: the one that the client
-// names, or that of the limit before with the same models and window, or a new one.
+// names, or that of the limit before that it replaces, or a new one.
 func ReplaceLimits(before, after []Limit) error {
 	if len(after) > MaxLimits {
 		return fault.Invalid(LimitsField, "limits may have at most %d entries.", MaxLimits)
@@ -66,20 +66,30 @@ func ReplaceLimits(before, after []Limit) error {
 			return fault.Invalid(LimitParam(i, "id"), "Unknown or repeated limit %q. Omit id to add a limit.", l.ID)
 		}
 	}
-	for i := range after {
-		l := &after[i]
-		if l.ID == "" {
-			l.ID = claim(func(b Limit) bool { return b.Window == l.Window && sameModels(b.Models, l.Models) })
+	// The closest match first, so that a wider limit doesn't take the ID of one that stays.
+	for _, replaces := range []func(l, b Limit) bool{
+		func(l, b Limit) bool { return l.Window == b.Window && l.covers(b) && b.covers(l) },
+		func(l, b Limit) bool { return (l.Budget == nil || b.Budget == nil) && l.covers(b) && b.covers(l) },
+		func(l, b Limit) bool { return l.Window == b.Window && l.covers(b) },
+	} {
+		for i := range after {
+			if l := &after[i]; l.ID == "" {
+				l.ID = claim(func(b Limit) bool { return replaces(*l, b) })
+			}
 		}
-		if l.ID == "" {
-			l.ID = ids.New(ids.Limit)
+	}
+	for i := range after {
+		if after[i].ID == "" {
+			after[i].ID = ids.New(ids.Limit)
 		}
 	}
 	return nil
 }
 
-func sameModels(a, b catalog.Patterns) bool {
-	return (a == nil) == (b == nil) && slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+// covers reports whether the limit is for at least the same models as another one.
+func (l *Limit) covers(other Limit) bool {
+	_, fewer := other.Models.FirstWider(l.Models)
+	return !fewer
 }
 
 func (l *Limit) check(at int) error {
@@ -121,11 +131,21 @@ func FirstMissingLimit(list, owner []Limit) int {
 	})
 }
 
-func (l *Limit) isWithin(own *Limit) bool {
-	if _, fewer := own.Models.FirstWider(l.Models); fewer {
-		return false
+// FirstDroppedLimit returns the ID of a limit before that was within one of the owner's limits, and no longer
+// is: what was spent under it would no longer count. It returns an empty string if there is none.
+func FirstDroppedLimit(before, after, owner []Limit) string {
+	for _, own := range owner {
+		for _, b := range before {
+			if b.isWithin(&own) && !slices.ContainsFunc(after, func(l Limit) bool { return l.ID == b.ID && l.isWithin(&own) }) {
+				return b.ID
+			}
+		}
 	}
-	return (own.Budget == nil || l.Budget != nil && l.Window == own.Window && *l.Budget <= *own.Budget) &&
+	return ""
+}
+
+func (l *Limit) isWithin(own *Limit) bool {
+	return l.covers(*own) && (own.Budget == nil || l.Budget != nil && l.Window == own.Window && *l.Budget <= *own.Budget) &&
 		isNoHigher(l.RequestsPerMinute, own.RequestsPerMinute) && isNoHigher(l.TokensPerMinute, own.TokensPerMinute) &&
 		isNoHigher(l.ConcurrentRequests, own.ConcurrentRequests)
 }

@@ -1,6 +1,8 @@
 package accounts
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -32,6 +34,98 @@ func TestLimitKeepsItsIDWhenOthersChange(t *testing.T) {
 	again := slices.Clone(after)
 	if err := ReplaceLimits(after, again); err != nil || !slices.EqualFunc(after, again, func(a, b Limit) bool { return a.ID == b.ID }) {
 		t.Errorf("got %+v, want no change (%v)", again, err)
+	}
+}
+
+func TestLimitWithMoreModelsKeepsItsID(t *testing.T) {
+	t.Parallel()
+	one, rate := credits.Credit, int64(1)
+	before := []Limit{{ID: "lim_1", Models: catalog.Patterns{"claude-*", "gpt-5"}, Budget: &one, Window: WindowDay}}
+	for name, tt := range map[string]struct {
+		after []Limit
+		want  []bool // whether it keeps the ID
+	}{
+		"repeated models":   {[]Limit{{Models: catalog.Patterns{"gpt-5", "claude-*", "gpt-5"}, Budget: &one, Window: WindowDay}}, []bool{true}},
+		"more models":       {[]Limit{{Models: catalog.Patterns{"gpt-*", "claude-*"}, Budget: &one, Window: WindowDay}}, []bool{true}},
+		"all models":        {[]Limit{{Budget: &one, Window: WindowDay}}, []bool{true}},
+		"no budget":         {[]Limit{{Models: before[0].Models, RequestsPerMinute: &rate}}, []bool{true}},
+		"the same is there": {[]Limit{{Budget: &one, Window: WindowDay}, before[0]}, []bool{false, true}},
+		"fewer models":      {[]Limit{{Models: catalog.Patterns{"claude-*"}, Budget: &one, Window: WindowDay}}, []bool{false}},
+		"another window":    {[]Limit{{Models: before[0].Models, Budget: &one, Window: WindowWeek}}, []bool{false}},
+		"only a rate":       {[]Limit{{RequestsPerMinute: &rate}}, []bool{false}},
+	} {
+		for i := range tt.after {
+			tt.after[i].ID = ""
+		}
+		if err := ReplaceLimits(before, tt.after); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for i, want := range tt.want {
+			if got := tt.after[i].ID == "lim_1"; got != want {
+				t.Errorf("%s: limits[%d] has the ID %s", name, i, tt.after[i].ID)
+			}
+		}
+	}
+}
+
+// TestBoundKeyNeverHasMoreLeft replaces limits at random, on behalf of a key that has them itself.
+func TestBoundKeyNeverHasMoreLeft(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2))
+	names := []string{"claude-opus", "claude-haiku", "gpt-5"}
+	patterns := []string{"claude-*", "claude-opus", "claude-haiku", "gpt-*", "gpt-5", "*"}
+	draw := func(before []Limit) Limit {
+		budget := credits.Micro(1+random.IntN(2)) * credits.Credit
+		l := Limit{Budget: &budget, Window: Windows[random.IntN(2)]}
+		for range random.IntN(4) {
+			l.Models = append(l.Models, patterns[random.IntN(len(patterns))])
+		}
+		if len(before) > 0 && random.IntN(2) == 0 {
+			l = before[random.IntN(len(before))]
+			l.Models = append(slices.Clone(l.Models), patterns[random.IntN(len(patterns))])
+		}
+		if random.IntN(2) == 0 {
+			l.ID = ""
+		}
+		return l
+	}
+	spent := map[string]credits.Micro{}
+	left := func(list []Limit, model string) credits.Micro {
+		least := credits.Max
+		for _, l := range list {
+			if l.Match(&catalog.Offer{Model: catalog.Model{ID: model}}) {
+				least = min(least, *l.Budget-spent[l.ID])
+			}
+		}
+		return least
+	}
+	accepted := 0
+	for range 5_000 {
+		var lists [2][]Limit
+		for i := range lists {
+			for range 1 + random.IntN(3) {
+				lists[i] = append(lists[i], draw(lists[0]))
+			}
+			if i == 0 {
+				for j := range lists[0] {
+					lists[0][j].ID = fmt.Sprintf("lim_%d", j)
+					spent[lists[0][j].ID] = credits.Micro(random.IntN(3)) * credits.Credit
+				}
+			}
+		}
+		before, after := lists[0], lists[1]
+		if ReplaceLimits(before, after) != nil || FirstMissingLimit(after, before) >= 0 || FirstDroppedLimit(before, after, before) != "" {
+			continue
+		}
+		accepted++
+		for _, name := range names {
+			if got, most := left(after, name), left(before, name); got > most {
+				t.Fatalf("%s: %s left under %+v, want at most the %s under %+v", name, got, after, most, before)
+			}
+		}
+	}
+	if accepted < 100 {
+		t.Errorf("only %d changes were accepted", accepted)
 	}
 }
 

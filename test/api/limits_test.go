@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -98,6 +99,45 @@ func TestLimitsOfKeysAndProjects(t *testing.T) {
 			}
 			change(map[string]any{"monthly_budget": nil, "temporary_raise": nil}).Want(t, 200, "")
 		}
+	})
+}
+
+// TestKeyCannotResetItsOwnLimits sends a key's limits back in other forms.
+func TestKeyCannotResetItsOwnLimits(t *testing.T) {
+	eachGateway(t, both, nil, func(t *testing.T, m *gatewayClient) {
+		m.queueOneCredit(9)
+		poor := m.withKey(t, access.Key{})
+		path := "/v1/keys/" + m.get(t, "/v1/keys").Text("data.0.id") // newest first
+		with := func(more map[string]any) map[string]any {
+			limit := limitOf("lifetime", map[string]any{"requests_per_minute": 2})
+			for name, value := range more {
+				limit[name] = value
+			}
+			return limit
+		}
+		id := m.ask(t, "PATCH", path, map[string]any{"limits": []any{with(nil)}}).Want(t, 200, "").Text("limits.0.id")
+		for range 2 {
+			poor.entry(t, poor.chat(t, oneCreditBody()).Want(t, 200, "")) // settled
+		}
+		poor.chat(t, oneCreditBody()).Want(t, 429, "rate_limit_exceeded")
+		for name, list := range map[string][]any{
+			"a repeated model": {with(map[string]any{"models": []string{"sma*", "sma*"}})},
+			"more models":      {with(map[string]any{"models": []string{"tiny", "sma*"}})},
+			"all models":       {with(map[string]any{"models": nil})},
+			"a copy":           {with(map[string]any{"models": []string{"sma*", "tiny"}}), with(nil)},
+		} {
+			if r := poor.ask(t, "PATCH", path, map[string]any{"limits": list}).Want(t, 200, ""); !strings.Contains(string(r.Body), id) || r.At("limits.0.spent") != 2.0 && r.At("limits.1.spent") != 2.0 {
+				t.Errorf("%s: got %s, want %s with 2 credits spent", name, r.Body, id)
+			}
+			poor.chat(t, oneCreditBody()).Want(t, 429, "rate_limit_exceeded")
+			m.ask(t, "PATCH", path, map[string]any{"limits": []any{with(map[string]any{"id": id})}}).Want(t, 200, "")
+		}
+		spare := map[string]any{"id": id, "models": []string{"tiny"}, "requests_per_minute": 2}
+		if r := poor.ask(t, "PATCH", path, map[string]any{"limits": []any{spare, with(nil)}}).Want(t, 403, "insufficient_scope"); r.Text("error.param") != "limits" {
+			t.Errorf("got %s, want the limits refused", r.Body)
+		}
+		m.Clock.Turn(time.Minute)
+		poor.chat(t, oneCreditBody()).Want(t, 402, "budget_exceeded")
 	})
 }
 

@@ -3133,7 +3133,7 @@ type SpendingLimitCreate struct {
 	// ConcurrentRequests The maximum requests in progress.
 	ConcurrentRequests *int `json:"concurrent_requests,omitempty"`
 
-	// ID The ID of an existing limit that this one replaces. Without it, a limit with the same `models` and `window` is replaced. The spending of a replaced limit stays.
+	// ID The ID of an existing limit that this one replaces. Without it, a limit with the same `window` is replaced if the new `models` include its own. The spending of a replaced limit stays.
 	ID *string `json:"id,omitempty"`
 
 	// Models The models that the limit applies to: exact names, or beginnings such as `claude-*`. A limit for a model applies to its aliases as well. Null means all models.

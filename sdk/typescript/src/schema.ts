@@ -2149,7 +2149,7 @@ export interface components {
         BudgetWindow: "day" | "week" | "month" | "lifetime" | (string & {});
         /** @description A limit of a key or a project. It needs a budget, a rate or both. */
         SpendingLimitCreate: {
-            /** @description The ID of an existing limit that this one replaces. Without it, a limit with the same `models` and `window` is replaced. The spending of a replaced limit stays. */
+            /** @description The ID of an existing limit that this one replaces. Without it, a limit with the same `window` is replaced if the new `models` include its own. The spending of a replaced limit stays. */
             id?: string | null;
             /** @description The models that the limit applies to: exact names, or beginnings such as `claude-*`. A limit for a model applies to its aliases as well. Null means all models. */
             models?: string[] | null;
