@@ -138,7 +138,7 @@ func keepsSecretsAtHome(before, after *operators.Stored, changes map[string]json
 	}
 	for name, has := range map[string]bool{"api_key": old.APIKey != "", "api_keys": len(old.APIKeys) > 0, "headers": len(old.Headers) > 0} {
 		if _, given := changes[name]; has && !given {
-			return fault.Missing(name, "The provider has %s, which must not be sent to another server unnoticed. Send it together with the new base_url, or null to remove it.", name)
+			return fault.Missing(name, "The provider has %s, which must not be sent to another server unnoticed. Set it again or remove it in the same change.", name)
 		}
 	}
 	return nil

@@ -341,7 +341,8 @@ func (a *applier) update(ctx context.Context, tx *db.Tx, d *declaredObject, befo
 	return nil
 }
 
-// updateHeaders adds changed headers of an endpoint to the body, and returns the names of the current ones.
+// updateHeaders adds changed headers of an endpoint to the body, and returns the names of the current ones. A new
+// URL needs all headers again.
 func (a *applier) updateHeaders(ctx context.Context, tx *db.Tx, d *declaredObject, id string, body map[string]json.RawMessage) (before json.RawMessage, err error) {
 	if d.headers == nil {
 		return nil, nil
@@ -351,7 +352,7 @@ func (a *applier) updateHeaders(ctx context.Context, tx *db.Tx, d *declaredObjec
 		return nil, err
 	}
 	same, err := a.hooks.HasHeaders(endpoint, d.headers)
-	if err != nil || same {
+	if _, moves := body["url"]; err != nil || same && !moves {
 		return nil, err
 	}
 	if body["headers"], err = json.Marshal(endpoint.ReplaceHeaders(d.headers)); err != nil {

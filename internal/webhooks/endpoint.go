@@ -326,14 +326,14 @@ func (s *Service) Update(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endp
 	if e.Kind == Tunnel && e.URL != "" {
 		return fault.Invalid("url", "A tunnel has no url. Its client forwards to a local address.")
 	}
-	if err := cmp.Or(s.Check(e), e.checkProjects(ctx, tx)); err != nil {
+	before, err := find(ctx, tx, e.ID, "")
+	if err != nil {
+		return err
+	}
+	if err := cmp.Or(e.keepsHeadersAtHome(before), s.Check(e), e.checkProjects(ctx, tx)); err != nil {
 		return err
 	}
 	if e.Mirrors != "" {
-		before, err := find(ctx, tx, e.ID, "")
-		if err != nil {
-			return err
-		}
 		if !slices.Equal(e.Events, before.Events) {
 			return fault.Param(fault.InvalidState, "events", "This tunnel gets the events of %s. Change the events of that endpoint.", e.Mirrors)
 		}

@@ -3,6 +3,7 @@ package webhooks
 import (
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -80,6 +81,33 @@ func (c HeaderChanges) check() (HeaderChanges, error) {
 
 // SetHeaders changes the endpoint's own headers. Create or Update stores them.
 func (e *Endpoint) SetHeaders(changes HeaderChanges) { e.headerChanges = changes }
+
+// keepsHeadersAtHome rejects a URL of another server that keeps headers: their values are secrets that someone who
+// changes the URL may not know.
+func (e *Endpoint) keepsHeadersAtHome(before *Endpoint) error {
+	if origin(e.URL) == origin(before.URL) {
+		return nil
+	}
+	given := map[string]bool{}
+	for name := range e.headerChanges {
+		given[http.CanonicalHeaderKey(name)] = true
+	}
+	for _, name := range before.HeaderNames() {
+		if !given[name] {
+			return fault.Missing("headers", "The endpoint has the header %s, which must not be sent to another server unnoticed. Set it again or remove it in the same change.", name)
+		}
+	}
+	return nil
+}
+
+// origin returns the scheme, host and port of a URL.
+func origin(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return address
+	}
+	return strings.ToLower(u.Scheme + "://" + u.Host)
+}
 
 // applyHeaders seals the changed headers of an endpoint that has its ID.
 func (s *Service) applyHeaders(e *Endpoint) error {

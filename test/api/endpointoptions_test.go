@@ -55,6 +55,32 @@ func TestEndpointHeadersAreSentAndNeverShown(t *testing.T) {
 	})
 }
 
+// Someone who may change an endpoint must not read its headers by moving it to a server of theirs.
+func TestEndpointHeadersAreNotSentToAnotherHost(t *testing.T) {
+	eachWebhooks(t, both, nil, func(t *testing.T, c *client) {
+		home, other := newReceiver(t, c.Clock, respond(200)), newReceiver(t, c.Clock, respond(200))
+		made := c.post(t, "/v1/webhooks", map[string]any{"url": home.URL, "events": []string{"*"}, "headers": map[string]string{"Authorization": "Bearer 1", "X-Tenant": "acme"}})
+		path, openAI := "/v1/webhooks/"+made.Text("id"), "/v1/webhook_endpoints/"+made.Text("id")
+		for _, body := range []map[string]any{{"url": other.URL}, {"url": other.URL, "headers": map[string]any{"x-tenant": "a"}}, {"url": other.URL, "headers": map[string]any{"X-New": "a"}}} {
+			if r := c.ask(t, "PATCH", path, body).Want(t, 400, "missing_parameter"); r.Text("error.param") != "headers" || !strings.Contains(r.Text("error.message"), "Authorization") {
+				t.Errorf("%v: got %s", body, r.Body)
+			}
+		}
+		c.ask(t, "POST", openAI, map[string]any{"url": other.URL}).Want(t, 400, "missing_parameter")
+		c.ask(t, "PATCH", path, map[string]any{"url": home.URL + "/v2"}).Want(t, 200, "")
+		c.publish(t, creditsLow)
+		if got := home.wait(t, c, 1)[0].header; got.Get("Authorization") != "Bearer 1" || len(other.all()) != 0 {
+			t.Errorf("got headers %v at home and %d deliveries at the other host", got, len(other.all()))
+		}
+		c.ask(t, "PATCH", path, map[string]any{"url": other.URL, "headers": map[string]any{"authorization": "Bearer 2", "x-tenant": nil}}).Want(t, 200, "")
+		c.publish(t, creditsLow)
+		if got := other.wait(t, c, 1)[0].header; got.Get("Authorization") != "Bearer 2" || got.Get("X-Tenant") != "" {
+			t.Errorf("the other host got headers %v", got)
+		}
+		c.ask(t, "PATCH", path, map[string]any{"url": home.URL, "headers": nil}).Want(t, 200, "")
+	})
+}
+
 func TestInvalidEndpointOptionsAreRejectedAsAWhole(t *testing.T) {
 	eachWebhooks(t, sqlite, nil, func(t *testing.T, c *client) {
 		c.post(t, "/v1/projects", map[string]any{"id": "shop"})

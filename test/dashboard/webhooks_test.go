@@ -287,6 +287,25 @@ func TestEndpointIsCreatedChangedAndDeletedByForms(t *testing.T) {
 	})
 }
 
+func TestEndpointMovesOnlyWithoutItsHeaders(t *testing.T) {
+	t.Parallel()
+	withReceiver(t, func(t *testing.T, b *browser, r *receiver) {
+		form := func(address string, more ...string) url.Values {
+			out := url.Values{"url": {address}, "events": {"*"}}
+			for i := 0; i < len(more); i += 2 {
+				out.Add(more[i], more[i+1])
+			}
+			return out
+		}
+		path := b.post(t, b.in(accounts.Test, "webhooks/new"), form(r.URL, "headers", "Authorization: Bearer 1\nX-Tenant: a")).redirectsTo(t, b.in(accounts.Test, "webhooks/wh_*"))
+		const other = "https://other.example/"
+		b.post(t, path+"/edit", form(other, "remove_header", "X-Tenant")).rejects(t, http.StatusBadRequest, "has the header Authorization, which must not be sent to another server unnoticed. Set it again or remove it in the same change.")
+		b.get(t, path+"/edit").shows(t, `value="`+r.URL+`"`, "X-Tenant")
+		b.post(t, path+"/edit", form(other, "remove_header", "X-Tenant", "headers", "Authorization: Bearer 2")).redirectsTo(t, path)
+		b.get(t, path+"/edit").shows(t, `value="`+other+`"`).hides(t, "X-Tenant")
+	})
+}
+
 func TestPausedEndpointShowsHeldDeliveries(t *testing.T) {
 	t.Parallel()
 	withReceiver(t, func(t *testing.T, b *browser, r *receiver) {

@@ -324,7 +324,7 @@ func (m *Service) Update(ctx context.Context, tx *db.Tx, by audit.Actor, s *Serv
 	}
 	c.Apply(s)
 	if moved := origin(s.URL) != origin(before.URL); moved && (len(given.Headers) > 0 && !c.SetHeaders || given.OAuth != nil && !c.SetOAuth) {
-		return fault.Missing("headers", "The server has headers or oauth, which must not be sent to a new host unnoticed. Send them together with the new url, or null to remove them.")
+		return fault.Missing("headers", "The server has headers or oauth, which must not be sent to a new host unnoticed. Set them again or remove them in the same change.")
 	}
 	if c.SetHeaders {
 		given.Headers = c.Headers

@@ -8113,6 +8113,7 @@ type ClientInterface interface {
 	//
 	// Updates the fields that you send. All further attempts use the new URL, including retries of earlier deliveries.
 	// A new subscription applies to future events. Turnpike still sends pending deliveries. A tunnel that mirrors an endpoint has the same events as the endpoint, so changing them fails with `409 invalid_state`.
+	// If the endpoint has headers and the new `url` has another host, send or remove each of them in `headers`, so that secrets never reach a new host unnoticed.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -8125,6 +8126,7 @@ type ClientInterface interface {
 	//
 	// Updates the fields that you send. All further attempts use the new URL, including retries of earlier deliveries.
 	// A new subscription applies to future events. Turnpike still sends pending deliveries. A tunnel that mirrors an endpoint has the same events as the endpoint, so changing them fails with `409 invalid_state`.
+	// If the endpoint has headers and the new `url` has another host, send or remove each of them in `headers`, so that secrets never reach a new host unnoticed.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -10450,6 +10452,7 @@ func (c *Client) GetWebhook(ctx context.Context, id WebhookIDInPath, params *Get
 //
 // Updates the fields that you send. All further attempts use the new URL, including retries of earlier deliveries.
 // A new subscription applies to future events. Turnpike still sends pending deliveries. A tunnel that mirrors an endpoint has the same events as the endpoint, so changing them fails with `409 invalid_state`.
+// If the endpoint has headers and the new `url` has another host, send or remove each of them in `headers`, so that secrets never reach a new host unnoticed.
 //
 // Requires the scope `webhooks:write`.
 //
@@ -10472,6 +10475,7 @@ func (c *Client) UpdateWebhookWithBody(ctx context.Context, id WebhookIDInPath, 
 //
 // Updates the fields that you send. All further attempts use the new URL, including retries of earlier deliveries.
 // A new subscription applies to future events. Turnpike still sends pending deliveries. A tunnel that mirrors an endpoint has the same events as the endpoint, so changing them fails with `409 invalid_state`.
+// If the endpoint has headers and the new `url` has another host, send or remove each of them in `headers`, so that secrets never reach a new host unnoticed.
 //
 // Requires the scope `webhooks:write`.
 //
@@ -17673,6 +17677,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Updates the fields that you send. All further attempts use the new URL, including retries of earlier deliveries.
 	// A new subscription applies to future events. Turnpike still sends pending deliveries. A tunnel that mirrors an endpoint has the same events as the endpoint, so changing them fails with `409 invalid_state`.
+	// If the endpoint has headers and the new `url` has another host, send or remove each of them in `headers`, so that secrets never reach a new host unnoticed.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -17685,6 +17690,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Updates the fields that you send. All further attempts use the new URL, including retries of earlier deliveries.
 	// A new subscription applies to future events. Turnpike still sends pending deliveries. A tunnel that mirrors an endpoint has the same events as the endpoint, so changing them fails with `409 invalid_state`.
+	// If the endpoint has headers and the new `url` has another host, send or remove each of them in `headers`, so that secrets never reach a new host unnoticed.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -21660,6 +21666,7 @@ func (c *ClientWithResponses) GetWebhookWithResponse(ctx context.Context, id Web
 //
 // Updates the fields that you send. All further attempts use the new URL, including retries of earlier deliveries.
 // A new subscription applies to future events. Turnpike still sends pending deliveries. A tunnel that mirrors an endpoint has the same events as the endpoint, so changing them fails with `409 invalid_state`.
+// If the endpoint has headers and the new `url` has another host, send or remove each of them in `headers`, so that secrets never reach a new host unnoticed.
 //
 // Requires the scope `webhooks:write`.
 //
@@ -21678,6 +21685,7 @@ func (c *ClientWithResponses) UpdateWebhookWithBodyWithResponse(ctx context.Cont
 //
 // Updates the fields that you send. All further attempts use the new URL, including retries of earlier deliveries.
 // A new subscription applies to future events. Turnpike still sends pending deliveries. A tunnel that mirrors an endpoint has the same events as the endpoint, so changing them fails with `409 invalid_state`.
+// If the endpoint has headers and the new `url` has another host, send or remove each of them in `headers`, so that secrets never reach a new host unnoticed.
 //
 // Requires the scope `webhooks:write`.
 //

@@ -860,6 +860,7 @@ export interface paths {
          * Update an endpoint
          * @description Updates the fields that you send. All further attempts use the new URL, including retries of earlier deliveries.
          *     A new subscription applies to future events. Turnpike still sends pending deliveries. A tunnel that mirrors an endpoint has the same events as the endpoint, so changing them fails with `409 invalid_state`.
+         *     If the endpoint has headers and the new `url` has another host, send or remove each of them in `headers`, so that secrets never reach a new host unnoticed.
          *
          *     Requires the scope `webhooks:write`.
          */
