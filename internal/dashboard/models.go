@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -86,7 +87,7 @@ func modelsPage(req *request) (*view, error) {
 		}
 		row := modelRow{Model: m, Log: req.logLink("model", m.ID)}
 		if slices.Contains(playgroundKinds, m.Kind) {
-			row.Try = req.to("playground?model=" + m.ID)
+			row.Try = req.to("playground?" + url.Values{"model": {m.ID}}.Encode())
 		}
 		d.Models = append(d.Models, row)
 	}

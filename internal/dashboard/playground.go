@@ -50,6 +50,7 @@ type playgroundConfig struct {
 	Providers   string               `json:"providers"` // path of the page that says how to add one
 	BaseURL     string               `json:"base_url"`
 	Model       string               `json:"model,omitempty"` // to start with
+	Kind        catalog.Kind         `json:"kind,omitempty"`  // of that model, if it is known
 	Logged      *loggedRequest       `json:"logged,omitempty"`
 }
 
@@ -92,6 +93,15 @@ func playgroundPage(req *request) (*view, error) {
 	}
 	if is {
 		config.Providers = serverPath
+	}
+	if config.Model != "" {
+		callable, err := req.s.Gateway.Models(req.Context(), gateway.Owner{Principal: req.principal})
+		if err != nil {
+			return nil, err
+		}
+		if i := slices.IndexFunc(callable.Models, func(m *catalog.Model) bool { return m.ID == config.Model }); i >= 0 {
+			config.Kind = callable.Models[i].Kind
+		}
 	}
 	if config.Logged, err = req.loggedRequest(req.query("request")); err != nil {
 		return nil, err

@@ -50,11 +50,12 @@ func TestModelsPageShowsLatencyAndLastErrorOfProviders(t *testing.T) {
 	}))
 	t.Cleanup(provider.Close)
 	cfg := harness.Config(t, "sqlite")
-	cfg.Providers = []config.Provider{{Name: "acme", Type: config.OpenAI, Catalog: "openai", BaseURL: config.Address(provider.URL), APIKey: "sk-secret", Weight: 1, Models: []config.ProviderModel{{ID: "gpt-4o-mini"}}}}
+	cfg.Providers = []config.Provider{{Name: "acme", Type: config.OpenAI, Catalog: "openai", BaseURL: config.Address(provider.URL), APIKey: "sk-secret", Weight: 1, Models: []config.ProviderModel{{ID: "gpt-4o-mini"}, {ID: "org/a+b", Kind: "chat", Price: &config.ModelPrice{Input: "1", Output: "2"}}}}}
 	s := harness.Start(t, cfg, harness.NewClock())
 	w := s.Workspace(t, "acme")
 	b := member(t, s, w, accounts.Viewer)
 	key, _ := s.Key(t, w, accounts.Live)
+	b.get(t, b.in(accounts.Live, "models")).shows(t, "playground?model=org%2Fa%2Bb")
 	call := func(status int, code string) {
 		t.Helper()
 		s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: key, Body: map[string]any{"model": "gpt-4o-mini", "messages": []any{map[string]string{"role": "user", "content": "Hi"}}}}).Want(t, status, code)

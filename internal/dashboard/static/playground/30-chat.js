@@ -151,23 +151,3 @@ function chatBody(model) {
   if (state.stream) Object.assign(body, { stream: true, stream_options: { include_usage: true } });
   return body;
 }
-
-// fillChat fills the fields from a request in OpenAI's format, as far as the page has fields for it.
-function fillChat(body) {
-  const text = (content) => typeof content === "string" ? content : (content ?? []).filter((p) => p.type === "text").map((p) => p.text).join("\n");
-  const isSystem = (m) => m.role === "system" || m.role === "developer";
-  const names = new Map((body.messages ?? []).flatMap((m) => m.tool_calls ?? []).map((c) => [c.id, c.function?.name]));
-  state.system = (body.messages ?? []).filter(isSystem).map((m) => text(m.content)).join("\n");
-  state.messages = (body.messages ?? []).filter((m) => !isSystem(m)).map((m) => ({
-    role: m.role, content: text(m.content), tool_calls: m.tool_calls, tool_call_id: m.tool_call_id, name: names.get(m.tool_call_id),
-    images: (Array.isArray(m.content) ? m.content : []).filter((p) => p.type === "image_url").map((p) => ({ url: p.image_url.url, name: "image" })),
-  }));
-  if (!state.messages.length) state.messages = [newMessage()];
-  const plain = { temperature: body.temperature, max_tokens: body.max_completion_tokens ?? body.max_tokens, top_p: body.top_p, seed: body.seed, effort: body.reasoning_effort };
-  for (const [field, value] of Object.entries(plain)) state[field] = value === undefined || value === null ? "" : String(value);
-  state.stop = [body.stop ?? []].flat().join("\n");
-  state.stream = body.stream === true;
-  state.format = body.response_format?.type ?? "text";
-  state.schema = body.response_format?.json_schema ? JSON.stringify(body.response_format.json_schema, null, 2) : "";
-  state.tools = body.tools ? JSON.stringify(body.tools, null, 2) : "";
-}

@@ -138,22 +138,29 @@ for (const chip of all("[data-directive]")) {
   });
 }
 
+// chooseModel opens the tab of a kind of model with a model.
+const tabOf = { image: "images", speech: "speech" };
+function chooseModel(model, tab) {
+  Object.assign(state, { tab, [{ chat: "model", images: "image_model", speech: "speech_model" }[tab]]: model });
+}
+
 // A request of the log fills the page, once: a reload keeps what was changed since.
 function fill(logged) {
-  state = { ...state, tab: { "/v1/images/generations": "images", "/v1/audio/speech": "speech" }[logged.path] ?? "chat" };
-  state[{ chat: "model", images: "image_model", speech: "speech_model" }[state.tab]] = logged.body?.model ?? logged.model;
-  if (logged.body && state.tab === "chat") fillChat(logged.body);
-  if (logged.body && state.tab === "images") Object.assign(state, { prompt: logged.body.prompt ?? "", n: String(logged.body.n ?? ""), size: logged.body.size ?? "", quality: logged.body.quality ?? "" });
-  if (logged.body && state.tab === "speech") Object.assign(state, { speech_input: logged.body.input ?? "", voice: logged.body.voice ?? "", audio_format: logged.body.response_format ?? "mp3", speed: String(logged.body.speed ?? "") });
-  byID("notice").hidden = false;
-  byID("notice").textContent = logged.body ? `Filled from ${logged.id}.` : `Filled with the model of ${logged.id}. Its content is not available.`;
+  const tab = { "/v1/images/generations": "images", "/v1/audio/speech": "speech" }[logged.path] ?? "chat";
+  chooseModel(logged.body?.model ?? logged.model, tab);
+  const omitted = logged.body ? fillTab[tab](logged.body, logged.path) : [];
+  const notice = byID("notice");
+  notice.hidden = false;
+  notice.textContent = !logged.body ? `Filled with the model of ${logged.id}. Its content is not available.`
+    : `Filled from ${logged.id}.${omitted.length ? ` Left out: ${omitted.join(", ")}.` : ""}`;
+  notice.className = omitted.length ? "warning" : "notice";
   history.replaceState(null, "", config.path);
   save();
 }
 
 if (config.logged) fill(config.logged);
 else if (config.model) {
-  Object.assign(state, { model: config.model, tab: "chat" });
+  chooseModel(config.model, tabOf[config.kind] ?? "chat");
   history.replaceState(null, "", config.path);
   save();
 }
