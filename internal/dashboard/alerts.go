@@ -3,7 +3,6 @@ package dashboard
 import (
 	"strconv"
 	"strings"
-	"time"
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/credits"
@@ -47,16 +46,16 @@ func (req *request) formThresholds() (accounts.AlertThresholds, error) {
 	return out, out.Check()
 }
 
-// showForecast says what the month's spending leads to, or is empty if it is too early to tell.
-func showForecast(spent credits.Micro, limit *credits.Micro, now time.Time) string {
-	f := spend.ForecastOf(spent, limit, spend.PeriodOf(now), now)
+// Forecast says what the month's spending leads to, or is empty if it is too early to tell.
+func (s *shell) Forecast(spent credits.Micro, limit *credits.Micro) string {
+	f := spend.ForecastOf(spent, limit, spend.PeriodOf(s.Now), s.Now)
 	switch {
 	case f == nil || limit != nil && spent >= *limit:
 		return ""
 	case f.ExhaustedAt != nil:
 		return "At this pace, exhausted on " + f.ExhaustedAt.UTC().Format("January 2") + "."
 	}
-	return "At this pace, " + showRounded(f.Total) + " by the end of the month."
+	return "At this pace, " + showRounded(f.Total) + " by the end of the month" + s.req.inDollars(f.Total) + "."
 }
 
 // updateNotifications changes the incoming webhook. An empty URL keeps the stored one, which the form doesn't contain.

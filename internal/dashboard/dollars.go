@@ -12,41 +12,54 @@ import (
 
 // Decimals of amounts: of whole cents, of parts of a cent, and of what a single request costs.
 const (
-	fewDecimals     = 2
-	manyDecimals    = 4
-	mostDecimals    = 6
-	smallestDollars = 0.000001 // with mostDecimals
+	fewDecimals  = 2
+	manyDecimals = 4
+	mostDecimals = 6
 )
 
 // dollars returns what credits are worth, or an empty string if the operator hasn't set their value.
 // Amounts below a dollar that aren't whole cents have more decimals.
-func (req *request) dollars(amount credits.Micro) string { return req.dollarsWith(amount, fewDecimals) }
-
-// dollarsWith is dollars with at least some decimals.
-func (req *request) dollarsWith(amount credits.Micro, least int) string {
-	worth := req.s.Gateway.CreditUSD()
-	if worth == nil {
+func (req *request) dollars(amount credits.Micro) string {
+	rate := req.dollarRate()
+	if rate == 0 {
 		return ""
 	}
+	value := math.Abs(amount.Float() * rate)
+	cents := value * 100
+	switch {
+	case value > 0 && value < 0.001:
+		text := fixedDollars(amount.Float()*rate, mostDecimals)
+		if strings.HasPrefix(text, "<") {
+			return text
+		}
+		return strings.TrimRight(text, "0")
+	case value < 1 && math.Abs(cents-math.Round(cents)) > 0.0001:
+		return fixedDollars(amount.Float()*rate, manyDecimals)
+	}
+	return fixedDollars(amount.Float()*rate, fewDecimals)
+}
+
+// dollarRate returns what a credit is worth in dollars, or 0 if the operator hasn't set it.
+func (req *request) dollarRate() float64 {
+	worth := req.s.Gateway.CreditUSD()
+	if worth == nil {
+		return 0
+	}
 	rate, _ := worth.Float64() // pages show few of its digits
-	value, sign := amount.Float()*rate, ""
+	return rate
+}
+
+// fixedDollars formats a value for a column whose decimal points are below each other. What would round to zero is
+// less than the smallest amount.
+func fixedDollars(value float64, decimals int) string {
+	sign := ""
 	if value < 0 {
 		value, sign = -value, "-"
 	}
-	cents, decimals := value*100, least
-	switch {
-	case value > 0 && value < smallestDollars:
-		return "<" + sign + "$" + strconv.FormatFloat(smallestDollars, 'f', mostDecimals, 64)
-	case value > 0 && value < 0.001:
-		decimals = mostDecimals
-	case value < 1 && math.Abs(cents-math.Round(cents)) > 0.0001:
-		decimals = max(decimals, manyDecimals)
+	if smallest := math.Pow10(-decimals); value > 0 && value < smallest/2 {
+		return "<" + sign + "$" + strconv.FormatFloat(smallest, 'f', decimals, 64)
 	}
-	text := strconv.FormatFloat(value, 'f', decimals, 64)
-	if least == fewDecimals && decimals == mostDecimals {
-		text = strings.TrimRight(text, "0")
-	}
-	return sign + "$" + web.GroupThousands(text)
+	return sign + "$" + web.GroupThousands(strconv.FormatFloat(value, 'f', decimals, 64))
 }
 
 // inDollars returns amounts in parentheses, for the end of a sentence: ($1.20 of $5.00).
@@ -58,12 +71,23 @@ func (req *request) inDollars(amounts ...credits.Micro) string {
 	return " (" + strings.Join(list, " of ") + ")"
 }
 
-// Dollars returns amounts of credits in dollars, to be shown next to them: one, or one of another. It is empty if the
-// value of a credit isn't known.
-func (s *shell) Dollars(amounts ...any) template.HTML { return s.showDollars(fewDecimals, amounts) }
+// Dollars returns amounts of credits in dollars, to be shown next to them: one, or one of another. It is empty for a
+// single zero, and if the value of a credit isn't known.
+func (s *shell) Dollars(amounts ...any) template.HTML {
+	var list []string
+	for _, v := range amounts {
+		if amount, ok := indirect(v).(credits.Micro); ok {
+			list = append(list, s.req.dollars(amount))
+		}
+	}
+	if len(list) == 0 || list[0] == "" || len(list) == 1 && indirect(amounts[0]) == credits.Micro(0) {
+		return ""
+	}
+	return dollarsElement(strings.Join(list, " of "))
+}
 
 // HasDollars reports whether the value of a credit is known.
-func (s *shell) HasDollars() bool { return s.req.s.Gateway.CreditUSD() != nil }
+func (s *shell) HasDollars() bool { return s.req.dollarRate() != 0 }
 
 // DollarColumn is Dollars for columns of sums, whose decimal points are below each other. Of zero only
 // the space is left.
@@ -74,24 +98,17 @@ func (s *shell) SmallDollarColumn(amount any) template.HTML {
 	return s.dollarColumn(amount, mostDecimals)
 }
 
-func (s *shell) dollarColumn(amount any, decimals int) template.HTML {
-	shown := s.showDollars(decimals, []any{amount})
-	if shown != "" && indirect(amount) == credits.Micro(0) {
-		return ` <span class="usd"></span>`
+func (s *shell) dollarColumn(v any, decimals int) template.HTML {
+	amount, ok := indirect(v).(credits.Micro)
+	switch {
+	case !ok || !s.HasDollars():
+		return ""
+	case amount == 0:
+		return dollarsElement("")
 	}
-	return shown
+	return dollarsElement(fixedDollars(amount.Float()*s.req.dollarRate(), decimals))
 }
 
-func (s *shell) showDollars(decimals int, amounts []any) template.HTML {
-	var list []string
-	for _, v := range amounts {
-		if amount, ok := indirect(v).(credits.Micro); ok {
-			list = append(list, s.req.dollarsWith(amount, decimals))
-		}
-	}
-	text := strings.Join(list, " of ")
-	if text == "" || list[0] == "" {
-		return ""
-	}
+func dollarsElement(text string) template.HTML {
 	return template.HTML(` <span class="usd">` + template.HTMLEscapeString(text) + `</span>`) //nolint:gosec // escaped
 }

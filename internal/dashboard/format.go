@@ -40,7 +40,6 @@ var functions = template.FuncMap{
 	"static":     staticURL,
 	"icon":       showIcon,
 	"alerts":     showThresholds,
-	"forecast":   showForecast,
 	"short":      shortened,
 	"verifyTabs": verifyTabs,
 	"month":      showMonth,

@@ -52,6 +52,7 @@ type playgroundConfig struct {
 	Model       string               `json:"model,omitempty"` // to start with
 	Kind        catalog.Kind         `json:"kind,omitempty"`  // of that model, if it is known
 	Logged      *loggedRequest       `json:"logged,omitempty"`
+	CreditUSD   float64              `json:"credit_usd,omitempty"` // 0 if it isn't known
 }
 
 // loggedRequest is a request of the log that the page is filled with.
@@ -86,7 +87,7 @@ var directives = []directive{
 
 func playgroundPage(req *request) (*view, error) {
 	config := playgroundConfig{Environment: req.env, Path: req.to("playground"), Log: req.to("requests"), Billing: req.to("billing"),
-		Providers: "/docs/reference/providers", BaseURL: req.s.PublicURL, Model: req.query("model")}
+		Providers: "/docs/reference/providers", BaseURL: req.s.PublicURL, Model: req.query("model"), CreditUSD: req.dollarRate()}
 	is, err := req.isOperator()
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package dashboard_test
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -43,11 +44,12 @@ func TestDollarsAreShownBesideCredits(t *testing.T) {
 				"keys":           `100 of 123,456</span> <span class="usd">$1.00 of $1,234.56</span>`,
 				"keys/" + keyID:  `100 of 123,456</span> <span class="usd">$1.00 of $1,234.56</span>`,
 				"projects":       `0 of 200</span> <span class="usd">$0.00 of $2.00</span>`,
+				"playground":     "credit_usd&#34;:0.01",
 				"projects/shop":  `0 of 200</span> <span class="usd">$0.00 of $2.00</span>`,
 			} {
 				a := b.get(t, b.in(accounts.Live, page))
 				if rate == "" {
-					a.is(t, 200).hides(t, `class="usd"`, "$0.", "$1")
+					a.is(t, 200).hides(t, `class="usd"`, "$0.", "$1", "credit_usd")
 				} else {
 					a.shows(t, text)
 				}
@@ -60,6 +62,10 @@ func TestDollarsAreShownBesideCredits(t *testing.T) {
 				})
 				b.get(t, b.in(accounts.Live, "requests/"+id)).shows(t, `0.0002 <span class="usd">$0.000002</span>`)
 				b.get(t, b.in(accounts.Live, "requests")).shows(t, `Credits <span class="usd">Dollars</span>`)
+				// A column of sums has one precision, also for sums that round to zero.
+				b.until(t, b.in(accounts.Live, "usage?group=model"), `0.0002 <span class="usd">&lt;$0.0001</span>`).shows(t, `100.0000 <span class="usd">$1.0000</span>`)
+				failed := s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: key, Body: chatWith("none", "hi")}).Want(t, 404, "model_not_found").Header.Get("X-Request-Id")
+				b.until(t, b.in(accounts.Live, "requests/"+failed), "<dt>Credits</dt><dd>0</dd>").hides(t, "$0.00")
 			}
 			upstream.Queue(upstreams.OpenAIReply{Usage: &upstreams.OpenAIUsage{Input: 100, Output: 100}})
 			s.Do(t, harness.Request{Method: "POST", Path: "/v1/agents/runs", Key: key, Body: map[string]any{"model": "small", "input": "hi", "max_steps": 1}}).Want(t, 200, "")
@@ -68,6 +74,8 @@ func TestDollarsAreShownBesideCredits(t *testing.T) {
 				runs.hides(t, `class="usd"`)
 			} else {
 				runs.shows(t, `100.0000 <span class="usd">$1.0000</span>`)
+				run := regexp.MustCompile(`runs/(run_\w+)`).FindStringSubmatch(runs.body)[1]
+				b.get(t, b.in(accounts.Live, "runs/"+run)).shows(t, `<span>100 credits <span class="usd">$1.00</span></span>`)
 			}
 		})
 	}

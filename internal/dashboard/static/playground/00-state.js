@@ -81,4 +81,7 @@ class Problem extends Error {
 
 const number = new Intl.NumberFormat("en-US", { maximumFractionDigits: 6 });
 const compact = new Intl.NumberFormat("en-US", { notation: "compact", maximumFractionDigits: 1 });
+const dollars = new Intl.NumberFormat("en-US", { style: "currency", currency: "USD", maximumFractionDigits: 6 });
+// inDollars is what follows amounts of credits: nothing if the value of a credit isn't known.
+const inDollars = (...amounts) => config.credit_usd ? ", " + amounts.map((a) => dollars.format(a * config.credit_usd)).join(" / ") : "";
 const duration = (ms) => ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(2)} s`;

@@ -12,8 +12,8 @@ function priceOf(m) {
   if (m.vendor === "route") return "price of the chosen model";
   if (!p) return "price unknown";
   const parts = [];
-  if (p.input || p.output) parts.push(`${number.format(p.input ?? 0)} in · ${number.format(p.output ?? 0)} out credits per 1M tokens`);
-  for (const unit of ["image", "second", "character"]) if (p[unit]) parts.push(`${number.format(p[unit])} credits per ${unit}`);
+  if (p.input || p.output) parts.push(`${number.format(p.input ?? 0)} in · ${number.format(p.output ?? 0)} out credits per 1M tokens${inDollars(p.input ?? 0, p.output ?? 0)}`);
+  for (const unit of ["image", "second", "character"]) if (p[unit]) parts.push(`${number.format(p[unit])} credits per ${unit}${inDollars(p[unit])}`);
   return parts.join(" · ") || "free";
 }
 

@@ -192,8 +192,8 @@ class Answer {
     if (!facts?.settled) return;
     if (facts.input_tokens !== null) this.metric("Input", `${number.format(facts.input_tokens)} tokens` + (facts.cached_tokens ? `, ${number.format(facts.cached_tokens)} cached` : ""));
     if (facts.output_tokens !== null) this.metric("Output", `${number.format(facts.output_tokens)} tokens`);
-    const cost = `${number.format(facts.credits)} credits`;
-    this.metric("Cost", config.environment === "test" ? `free (${number.format(facts.simulated_credits)} credits live)` : cost);
+    const cost = `${number.format(facts.credits)} credits${inDollars(facts.credits)}`;
+    this.metric("Cost", config.environment === "test" ? `free (${number.format(facts.simulated_credits)} credits live${inDollars(facts.simulated_credits)})` : cost);
     if (facts.provider) this.metric("Provider", facts.provider);
   }
 }
