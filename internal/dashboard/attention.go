@@ -89,16 +89,20 @@ func (req *request) readAttention(d *homeData) ([]attention, error) {
 	return l.list, nil
 }
 
-// addCredits adds the workspace's credits if they are used up or low.
+// addCredits adds the workspace's credits if they are used up or low, or don't last until the month ends.
 func (l *attentionList) addCredits(d *homeData) {
 	left := d.Money.Remaining()
-	if left == nil || !d.Money.Low() && *left > 0 {
+	if left == nil || !d.Money.Low() && !d.RunsOut() && *left > 0 {
 		return
 	}
-	a := attention{Severity: tight, Icon: "wallet", Title: "Credits are low", Link: l.req.to("billing"),
+	title := "Credits are low"
+	if !d.Money.Low() {
+		title = "Credits run out before the month ends"
+	}
+	a := attention{Severity: tight, Icon: "wallet", Title: title, Link: l.req.to("billing"),
 		Text: fmt.Sprintf("%s of %s credits left this month", showCredits(*left), showCredits(*d.Money.Workspace.MonthlyCredits))}
-	if d.Runway != "" {
-		a.Text += ", " + d.Runway + " at the current rate"
+	if d.Runway > 0 {
+		a.Text += ", " + d.ShowRunway() + " at the current rate"
 	}
 	a.Text += l.req.inDollars(*left, *d.Money.Workspace.MonthlyCredits)
 	if *left <= 0 {

@@ -18,6 +18,10 @@ type daily struct {
 	Requests int64
 	Errors   int64
 	Credits  credits.Micro
+
+	Log      string // the requests
+	Failures string // the failed requests
+	Usage    string // the page with the cost
 }
 
 func firstDay(now time.Time) time.Time {
@@ -48,7 +52,15 @@ func costOf(env accounts.Environment, u spend.Usage) credits.Micro {
 // newDaily adds up usage. Its chart shows the spending, or the requests if they cost
 // nothing. A bar leads to the day's requests.
 func (req *request) newDaily(q spend.UsageQuery, list []spend.Usage) *daily {
-	d := &daily{}
+	var of []string
+	usage := "usage?range=30d&metric=credits"
+	if q.KeyID != "" {
+		of, usage = []string{"key", q.KeyID}, usage+"&group=key"
+	} else if q.Project != "" {
+		of, usage = []string{"project", q.Project}, usage+"&group=project"
+	}
+	of = append(of, "last", "30d")
+	d := &daily{Log: req.logLink(of...), Failures: req.logLink(append(of, "status", "failed")...), Usage: req.to(usage)}
 	first := firstDay(req.now())
 	spec := chartSpec{Show: shortNumber}
 	spent, requests := make([]float64, chartDays), make([]float64, chartDays)

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"html/template"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -60,6 +61,23 @@ func fixedDollars(value float64, decimals int) string {
 		return "<" + sign + "$" + strconv.FormatFloat(smallest, 'f', decimals, 64)
 	}
 	return sign + "$" + web.GroupThousands(strconv.FormatFloat(value, 'f', decimals, 64))
+}
+
+// spendColumn formats amounts for a column: in dollars, or in credits if their value isn't known. From one on, the
+// largest has two decimals, and so have the others.
+func (req *request) spendColumn(amounts []credits.Micro) []string {
+	rate := req.dollarRate()
+	show := fixedDollars
+	if rate == 0 {
+		rate, show = 1, func(value float64, decimals int) string {
+			return strings.Replace(fixedDollars(value, decimals), "$", "", 1)
+		}
+	}
+	decimals := manyDecimals
+	if len(amounts) > 0 && slices.Max(amounts).Float()*rate >= 1 {
+		decimals = fewDecimals
+	}
+	return web.Map(amounts, func(a credits.Micro) string { return show(a.Float()*rate, decimals) })
 }
 
 // inDollars returns amounts in parentheses, for the end of a sentence: ($1.20 of $5.00).

@@ -13,6 +13,7 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/credits"
 	"turnpike/internal/spend"
+	"turnpike/internal/web"
 )
 
 const (
@@ -33,7 +34,7 @@ type homeData struct {
 	Start     *checklist // nil if it is finished or dismissed
 	Attention []attention
 	Money     *spend.Billing // nil in test, where requests are free
-	Runway    string         // how long credits last at the recent rate, or empty if unknown
+	Runway    time.Duration  // how long credits last at the recent rate, or 0 if unknown
 	Stats     []homeStat
 	Since     string // what the numbers cover: "last 24 hours"
 	TopSince  string // what the top models and keys cover: "last 7 days"
@@ -81,9 +82,12 @@ type change struct {
 type topRow struct {
 	Name     string
 	Link     string
+	Log      string // the requests that are counted
+	Usage    string // the page with the cost
 	Requests int64
 	Cost     credits.Micro
-	Share    int64 // of the requests, in percent
+	Spend    string // the cost as its column shows it
+	Share    int64  // of the requests, in percent
 }
 
 func homePage(req *request) (*view, error) {
@@ -116,8 +120,8 @@ func homePage(req *request) (*view, error) {
 	return &view{template: "home", title: "Home", data: d, live: true}, nil
 }
 
-// runway returns how long the remaining credits last at the rate of the last days.
-func runway(remaining credits.Micro, days []spend.Usage, now time.Time) string {
+// runway returns how long the remaining credits last at the rate of the last days, or 0 without spending.
+func runway(remaining credits.Micro, days []spend.Usage, now time.Time) time.Duration {
 	start := now.UTC().Truncate(day).AddDate(0, 0, 1-spendingDays)
 	var spent credits.Micro
 	for _, u := range days {
@@ -126,14 +130,25 @@ func runway(remaining credits.Micro, days []spend.Usage, now time.Time) string {
 		}
 	}
 	if spent <= 0 {
-		return ""
+		return 0
 	}
-	const year = 365 * day
-	left := float64(remaining) / float64(spent) * float64(now.Sub(start))
-	if left > float64(year) {
+	return time.Duration(min(float64(remaining)/float64(spent)*float64(now.Sub(start)), float64(longRunway)))
+}
+
+// longRunway is the longest time that is worth a number.
+const longRunway = 365 * day
+
+// ShowRunway formats how long the credits last.
+func (d *homeData) ShowRunway() string {
+	if d.Runway >= longRunway {
 		return "more than a year"
 	}
-	return "about " + roughly(time.Duration(left))
+	return "about " + roughly(d.Runway)
+}
+
+// RunsOut reports whether the credits are spent before the month ends if spending goes on as in the last days.
+func (d *homeData) RunsOut() bool {
+	return d.Runway > 0 && d.req.now().Add(d.Runway).Before(d.Money.Period.End())
 }
 
 // rate returns a percentage with one decimal.
@@ -266,10 +281,10 @@ func (req *request) readStats(d *homeData) error {
 		money.Change.Text += " spend"
 	}
 	d.Stats = append(d.Stats, money,
-		homeStat{Title: "Model requests", Value: showCount(sum.Requests), Link: req.logLink("last", "24h"), Change: h.change(requests), Spark: h.spark(requests)},
+		homeStat{Title: "Model requests", Value: showCount(sum.Requests), Note: shortNumber(float64(sum.InputTokens+sum.OutputTokens)) + " tokens", Link: req.logLink("last", "24h"), Change: h.change(requests), Spark: h.spark(requests)},
 		homeStat{Title: "Failed requests", Value: showCount(sum.Errors), Link: req.logLink("status", "failed", "last", "24h"), Change: h.change(failures).judged(), Spark: h.spark(failures)})
 	if sum.Requests > 0 {
-		d.Stats[2].More = rate(sum.Errors, sum.Requests)
+		d.Stats[2].Note = rate(sum.Errors, sum.Requests) + " of requests"
 	}
 	d.Stats = append(d.Stats, req.latencyStat(h))
 	err := req.readTops(d)
@@ -288,12 +303,12 @@ func (req *request) moneyStat(d *homeData, sum spend.Usage) homeStat {
 	}
 	s := homeStat{Title: "Spent this month", Value: showRounded(d.Money.Spent), Dollars: req.dollars(d.Money.Spent), Note: spentToday + " in the " + d.Since + ", no limit", Link: req.to("billing")}
 	if left := d.Money.Remaining(); left != nil {
-		s.Title, s.Value, s.Dollars, s.More = "Credits left", showRounded(*left), req.dollars(*left), "of "+showCredits(*d.Money.Workspace.MonthlyCredits)
-		s.Note = spentToday + " spent in the " + d.Since
-		if d.Runway != "" {
-			s.Note = "Lasts " + d.Runway + ", " + s.Note
+		s.Title, s.Value, s.Dollars = "Credits left", showRounded(*left), req.dollars(*left)
+		s.Note = "of " + showCredits(*d.Money.Workspace.MonthlyCredits)
+		if d.Runway > 0 {
+			s.Note += ", enough for " + d.ShowRunway()
 		}
-		if d.Money.Low() {
+		if d.Money.Low() || d.RunsOut() {
 			s.Badge = "low"
 		}
 	}
@@ -340,7 +355,8 @@ func (req *request) readTops(d *homeData) error {
 		return err
 	}
 	for i, m := range d.Models {
-		d.Models[i].Link = req.logLink("model", m.Name, "last", "7d")
+		d.Models[i].Log = req.logLink("model", m.Name, "last", "7d")
+		d.Models[i].Link = d.Models[i].Log
 	}
 	if d.Keys, err = req.top(u, "key"); err != nil {
 		return err
@@ -351,7 +367,7 @@ func (req *request) readTops(d *homeData) error {
 	}
 	names, err := req.keyNames(ids)
 	for i, k := range d.Keys {
-		d.Keys[i].Name = cmp.Or(names[k.Name], k.Name)
+		d.Keys[i].Name, d.Keys[i].Log = cmp.Or(names[k.Name], k.Name), req.logLink("key", k.Name, "last", "7d")
 		if names[k.Name] != "" && req.principal.Grant.Allows(access.KeysRead) {
 			d.Keys[i].Link = req.to("keys/" + k.Name)
 		}
@@ -364,7 +380,10 @@ func (req *request) top(u spend.UsageQuery, dimension string) ([]topRow, error) 
 	list, err := spend.TopUsage(req.Context(), req.usage(), u, topRows)
 	rows := make([]topRow, len(list))
 	for i, u := range list {
-		rows[i] = topRow{Name: groupID(u, dimension), Requests: u.Requests, Cost: costOf(req.env, u), Share: percent(u.Requests, list[0].Requests)}
+		rows[i] = topRow{Name: groupID(u, dimension), Usage: req.to("usage?range=7d&metric=credits&group=" + dimension), Requests: u.Requests, Cost: costOf(req.env, u), Share: percent(u.Requests, list[0].Requests)}
+	}
+	for i, text := range req.spendColumn(web.Map(rows, func(r topRow) credits.Micro { return r.Cost })) {
+		rows[i].Spend = text
 	}
 	return rows, err
 }

@@ -2,9 +2,11 @@ package dashboard_test
 
 import (
 	"fmt"
+	"html"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -131,7 +133,7 @@ func TestHomeShowsHowLongCreditsLast(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.get(t, home).shows(t, "Credits left", `<span class="stat">200</span>`, "of 600", "Lasts about").hides(t, ">low<", "Credits are low")
+		b.get(t, home).shows(t, "Credits left", `<span class="stat">200</span>`, "of 600, enough for about").hides(t, ">low<", "Credits are low")
 		err = s.DB.Write(t.Context(), func(tx *db.Tx) error {
 			_, err := tx.Exec(t.Context(), "UPDATE workspaces SET monthly_credits = 410000000 WHERE id = $1", w.ID)
 			return err
@@ -148,6 +150,55 @@ func TestHomeShowsHowLongCreditsLast(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.get(t, home).shows(t, "Out of credits", "live requests are rejected").hides(t, "Credits are low")
+	})
+}
+
+func TestHomeFlagsCreditsThatRunOutBeforeTheMonthEnds(t *testing.T) {
+	t.Parallel()
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
+		now := s.Clock.Now().UTC()
+		s.Clock.Turn(time.Date(now.Year(), now.Month()+1, 10, 12, 0, 0, 0, time.UTC).Sub(now))
+		now = s.Clock.Now().UTC()
+		w := s.Workspace(t, "acme")
+		b := member(t, s, w, accounts.Owner)
+		home := b.in(accounts.Live, "")
+		give(t, s, []any{"UPDATE workspaces SET monthly_credits = 100000000 WHERE id = $1", w.ID},
+			[]any{"INSERT INTO spend (level, account_id, period, settled, leased) VALUES ('workspace', $1, $2, 20000000, 0)", w.ID, now.Format("2006-01")})
+		spend := func(amount int64) {
+			t.Helper()
+			give(t, s, []any{`INSERT INTO usage_days (workspace_id, environment, start, key_id, project, model, provider, requests, errors, input_tokens, output_tokens, credits, simulated_credits)
+				VALUES ($1, 'live', $2, 'key', '', 'm', $3, 8, 2, 0, 0, $4, 0)`, w.ID, now.Truncate(24 * time.Hour).Add(-24 * time.Hour).Unix(), fmt.Sprint(amount), amount})
+		}
+		spend(10_000_000) // lasts 52 days
+		b.get(t, home).shows(t, "enough for about 52 days").hides(t, ">low<", "Credits run out")
+		spend(60_000_000) // lasts a week, of the 20 days that are left
+		b.get(t, home).shows(t, ">low<", "Credits run out before the month ends", "80 of 100 credits left this month, about 7 days at the current rate").hides(t, "Credits are low")
+	})
+}
+
+func TestNumbersOnHomeAreLinks(t *testing.T) {
+	t.Parallel()
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		b := member(t, s, w, accounts.Owner)
+		home := b.in(accounts.Test, "")
+		key, keyID := s.Key(t, w, accounts.Test)
+		chat(t, s, key, "")
+		s.Do(t, harness.Request{Method: "GET", Path: "/v1/jobs", Key: key}).Want(t, 404, "not_found")
+		page := b.until(t, home, "<strong>1</strong> request<")
+		for path, text := range map[string]string{
+			"q=last%3A30d":                 "<strong>1</strong> request<",
+			"q=last%3A30d+status%3Afailed": "<strong>0</strong> errors",
+			"metric=credits":               `<strong>[\d.]+</strong> simulated credits`,
+			"model%3A":                     `1<span class="hidden-text"> requests of `,
+			"group=model":                  `[$\d.]+<span class="hidden-text"> spent by `,
+			"key%3A" + keyID:               `1<span class="hidden-text"> requests of `,
+			"error%3Anot_found":            `1<span class="hidden-text"> requests with not_found`,
+		} {
+			if !regexp.MustCompile(`<a [^>]*href="[^"]*` + regexp.QuoteMeta(path) + `[^"]*"[^>]*>` + text).MatchString(html.UnescapeString(page.body)) {
+				t.Errorf("%s is no link to %s:\n%s", text, path, page.main())
+			}
+		}
 	})
 }
 
