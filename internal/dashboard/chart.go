@@ -181,6 +181,9 @@ func (spec chartSpec) curve(values []float64, top float64) string {
 	return strings.Join(out, " ")
 }
 
+// Middle returns where the name of a slot is on the axis.
+func (s chartSlot) Middle() float64 { return round(s.BarX + s.BarW/2) }
+
 func wholeNumbers(series []chartSeries) bool {
 	return !slices.ContainsFunc(series, func(s chartSeries) bool {
 		return slices.ContainsFunc(s.Values, func(v float64) bool { return v != math.Trunc(v) })

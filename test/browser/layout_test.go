@@ -37,6 +37,13 @@ func TestChartTextHasOneSizeAndBarsFillTheChart(t *testing.T) {
 				t.Errorf("at %d pixels, the axis has text of %.1f pixels, want 12", size[0], px)
 			}
 		}
+		// The name of a slot is centered below it.
+		if off := eval[float64](b, `Math.max(...[...document.querySelectorAll(".chart .axis[text-anchor=middle]")].filter((e) => e.getBoundingClientRect().width).map((e) => {
+			const middle = (r) => r.left + r.width / 2, text = middle(e.getBoundingClientRect());
+			return Math.min(...[...document.querySelectorAll(".chart .slot rect")].map((s) => Math.abs(middle(s.getBoundingClientRect()) - text)));
+		}))`); off > 2 {
+			t.Errorf("at %d pixels, a name on the axis is %.0f pixels off its bar's center", size[0], off)
+		}
 		// The axis ends at most half a step above the highest bar.
 		filled := eval[float64](b, `(() => {
 			const plot = document.querySelector(".chart .drawing").getBoundingClientRect();
