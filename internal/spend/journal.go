@@ -278,6 +278,12 @@ func (s *Settler) CloseEvicted(ctx context.Context) error {
 	return failed
 }
 
+// hasJournal reports whether a node has rows in its journal, including those that
+// another transaction is posting.
+func hasJournal(ctx context.Context, tx *db.Tx, node string) (bool, error) {
+	return db.Value[bool](tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM spend_journal WHERE node_id = $1)", node))
+}
+
 func (s *Settler) closeEvicted(ctx context.Context, node string) error {
 	for more := true; more; {
 		err := s.db.Write(ctx, func(tx *db.Tx) error {
@@ -286,7 +292,12 @@ func (s *Settler) closeEvicted(ctx context.Context, node string) error {
 				more = false
 				return err // the next recovery charges them
 			}
-			if _, more, err = s.postJournal(ctx, tx, journalOf{node: node}); err != nil || more {
+			if _, _, err = s.postJournal(ctx, tx, journalOf{node: node}); err != nil {
+				return err
+			}
+			// Another node, or the evicted one, may have posted the same rows meanwhile. Then
+			// none were left of this batch, but there can be more.
+			if more, err = hasJournal(ctx, tx, node); err != nil || more {
 				return err
 			}
 			return closeLeases(ctx, tx, node)

@@ -64,6 +64,47 @@ func TestChargesOfADeadNodeArePostedOnce(t *testing.T) {
 	})
 }
 
+// TestLeasesOfADeadNodeCoverItsChargesUntilAllArePosted: another node posts the first part of the same journal.
+func TestLeasesOfADeadNodeCoverItsChargesUntilAllArePosted(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newFixture(t, d, 10_000*credits.Credit)
+		const commits = maxPosted + 1
+		r := o.reserve(commits * credits.Credit)
+		charges := newTotals()
+		charges.charge(r.charge(credits.Credit))
+		o.write(func(ctx context.Context, tx *db.Tx) error {
+			for range commits {
+				if err := o.settler.journal.write(ctx, tx, charges); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		evict(t, d, o.node)
+		first, second := newFixture(t, d, 0), newFixture(t, d, 0)
+		closed := make(chan error, 1)
+		o.write(func(ctx context.Context, tx *db.Tx) error {
+			_, more, err := first.settler.postJournal(ctx, tx, journalOf{node: o.node.ID})
+			if err != nil || !more {
+				return fmt.Errorf("the journal is posted in one part (%v)", err)
+			}
+			go func() { closed <- second.settler.closeEvicted(context.WithoutCancel(ctx), o.node.ID) }()
+			dbtest.AwaitBlocked(t, d, tx)
+			return nil
+		})
+		if err := <-closed; err != nil {
+			t.Error(err)
+		}
+		if n := o.journaled(); n != 0 {
+			t.Errorf("the leases are closed, and %d rows of the journal aren't posted", n)
+		}
+		if got, want := o.balance(), (Balance{Spent: commits * credits.Credit}); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	})
+}
+
 // TestPostInDoubtIsNotRepeated: the database has posted the charges, and the node doesn't know.
 func TestPostInDoubtIsNotRepeated(t *testing.T) {
 	t.Parallel()
