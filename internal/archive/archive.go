@@ -9,8 +9,9 @@
 //
 // A day is archived when none of its entries can change anymore. Its entries stay in the database until
 // audit.retention_days have passed. Before they are deleted, the database must still have what was
-// archived, and the archive is read back as a whole. If an entry has changed since, the day is written
-// again, as its next generation. From dropping on, the log is read from the archive.
+// archived, and the archive is read back as a whole. The transaction that deletes an entry compares it
+// with the archive. If an entry has changed or was added since, the day is written again, as its next
+// generation. From dropping on, the log is read from the archive.
 //
 //	write.go    writes a day
 //	drop.go     verifies a day and deletes its entries

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -48,10 +49,15 @@ func (w *worker) dropAll(ctx context.Context) (int, error) {
 	return len(days), nil
 }
 
-// drop deletes the entries of a day. It returns false if earlier entries must be archived first.
+// drop deletes the entries of a day. It returns false if earlier entries must be archived first, or if a late entry
+// of the day is open.
 func (w *worker) drop(ctx context.Context, rec *record) (bool, error) {
 	first, err := audit.FirstID(ctx, w.DB, "")
 	if err != nil || first != "" && first < rec.day.ids().From {
+		return false, err
+	}
+	open, err := audit.FirstOpen(ctx, w.DB)
+	if err != nil || open != "" && open < rec.day.ids().To {
 		return false, err
 	}
 	if rec.state == dayArchived {
@@ -59,18 +65,42 @@ func (w *worker) drop(ctx context.Context, rec *record) (bool, error) {
 			return false, err
 		}
 	}
-	if err := w.verify(ctx, rec); err != nil {
-		return false, err
+	deleted, err := w.verifyAndDelete(ctx, rec)
+	if errors.Is(err, errChanged) {
+		if err := w.rewrite(ctx, rec); err != nil {
+			return false, err
+		}
+		var more int64
+		more, err = w.verifyAndDelete(ctx, rec)
+		deleted += more
 	}
-	if err := w.setState(ctx, rec.day, dayDropping); err != nil {
-		return false, err
-	}
-	deleted, err := w.deleteEntries(ctx, rec.day.ids())
 	if err != nil {
 		return false, err
 	}
 	slog.Info("deleted the archived entries of a day from the database", "day", string(rec.day), "entries", deleted)
 	return true, w.setState(ctx, rec.day, dayDropped)
+}
+
+func (w *worker) verifyAndDelete(ctx context.Context, rec *record) (int64, error) {
+	if err := w.verify(ctx, rec); err != nil {
+		return 0, err
+	}
+	if err := w.setState(ctx, rec.day, dayDropping); err != nil {
+		return 0, err
+	}
+	return w.deleteArchived(ctx, rec)
+}
+
+// rewrite archives a day again.
+func (w *worker) rewrite(ctx context.Context, rec *record) error {
+	if err := w.write(ctx, rec.day); err != nil {
+		return err
+	}
+	changed, err := w.find(ctx, rec.day)
+	if err == nil {
+		*rec = *changed
+	}
+	return err
 }
 
 func (w *worker) setState(ctx context.Context, d day, state dayState) error {
@@ -83,26 +113,95 @@ func (w *worker) setState(ctx context.Context, d day, state dayState) error {
 	})
 }
 
-func (w *worker) deleteEntries(ctx context.Context, r audit.IDRange) (total int64, err error) {
-	for {
-		var n int64
-		err := w.DB.Write(ctx, func(tx *db.Tx) (err error) {
-			n, err = audit.DeleteRange(ctx, tx, r, deleteBatch)
-			return err
-		})
-		if total += n; err != nil || n < deleteBatch {
+// errChanged means that an entry in the database isn't the same in the archive.
+var errChanged = errors.New("an entry isn't what was archived")
+
+// deleteArchived deletes the entries that the archive has. Entries that have been added since stay for the next
+// generation of the day.
+func (w *worker) deleteArchived(ctx context.Context, rec *record) (total int64, err error) {
+	list, err := w.currentFiles(ctx, rec.day, rec.generation)
+	if err != nil {
+		return 0, err
+	}
+	for _, f := range list {
+		left, err := audit.ReadRange(ctx, w.DB, f.tenant, audit.IDRange{From: f.FirstID, To: f.LastID + "\x01"}, 1)
+		if err != nil {
 			return total, err
+		}
+		if len(left) == 0 {
+			continue // deleted before a crash
+		}
+		n, err := w.deleteFile(ctx, f)
+		if total += n; err != nil {
+			return total, fmt.Errorf("compare with %s: %w", f.Object, err)
+		}
+	}
+	return total, nil
+}
+
+// deleteFile deletes the entries of a file.
+func (w *worker) deleteFile(ctx context.Context, f *file) (total int64, err error) {
+	batch := make([]*audit.Entry, 0, deleteBatch)
+	remove := func() error {
+		n, err := w.deleteSame(ctx, batch)
+		if total, batch = total+n, batch[:0]; err != nil || n == 0 {
+			return err
 		}
 		select {
 		case <-time.After(deletePause):
+			return nil
 		case <-ctx.Done():
-			return total, ctx.Err()
+			return ctx.Err()
 		}
 	}
+	for e, err := range w.archivedEntries(ctx, []*file{f}) {
+		if err != nil {
+			return total, err
+		}
+		if batch = append(batch, e); len(batch) == deleteBatch {
+			if err := remove(); err != nil {
+				return total, err
+			}
+		}
+	}
+	if len(batch) == 0 {
+		return total, nil
+	}
+	return total, remove()
+}
+
+// deleteSame deletes entries in one transaction, which fails with errChanged if the database has another version
+// of one.
+func (w *worker) deleteSame(ctx context.Context, list []*audit.Entry) (n int64, err error) {
+	archived, names := make(map[string]*audit.Entry, len(list)), make([]string, len(list))
+	for i, e := range list {
+		archived[e.RequestID], names[i] = e, e.RequestID
+	}
+	err = w.DB.Write(ctx, func(tx *db.Tx) error {
+		if err := w.claim.Check(ctx, tx); err != nil {
+			return err
+		}
+		deleted, err := audit.Delete(ctx, tx, names)
+		if err != nil {
+			return err
+		}
+		for _, e := range deleted {
+			if !isSame(e, archived[e.RequestID]) {
+				return fmt.Errorf("%s: %w", e.RequestID, errChanged)
+			}
+		}
+		n = int64(len(deleted))
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
 }
 
 // compare checks that the database still has what was archived. If entries have changed since, for example
-// because a job ended late, it archives the day again.
+// because a job ended late, it archives the day again. The sums are cheap and miss some changes, which
+// deleteSame finds later.
 func (w *worker) compare(ctx context.Context, rec *record) error {
 	for again := range 2 {
 		stored, err := w.sum(ctx, rec.day)
@@ -112,14 +211,9 @@ func (w *worker) compare(ctx context.Context, rec *record) error {
 		if again > 0 {
 			return fmt.Errorf("the database has %+v, and the archive %+v", stored, rec.totals)
 		}
-		if err := w.write(ctx, rec.day); err != nil {
+		if err := w.rewrite(ctx, rec); err != nil {
 			return err
 		}
-		changed, err := w.find(ctx, rec.day)
-		if err != nil {
-			return err
-		}
-		*rec = *changed
 	}
 	return nil
 }

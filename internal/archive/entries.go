@@ -3,6 +3,7 @@ package archive
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"turnpike/internal/audit"
@@ -170,6 +171,20 @@ func appendEntry(w *parquet.Writer, e *audit.Entry) error {
 		w.Null(i)
 	}
 	return w.EndRow()
+}
+
+// isSame reports whether two entries are the same row.
+func isSame(a, b *audit.Entry) bool {
+	return a.Settled == b.Settled && !slices.ContainsFunc(columns, func(c column) bool {
+		if c.Type == parquet.Text {
+			return !equal(c.text(a), c.text(b))
+		}
+		return !equal(c.integer(a), c.integer(b))
+	})
+}
+
+func equal[T comparable](a, b *T) bool {
+	return a == b || a != nil && b != nil && *a == *b
 }
 
 // readEntries returns the entries of a row group.

@@ -15,6 +15,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/nodes"
+	"turnpike/internal/visibility"
 )
 
 // archivedWorld has archived days, whose entries are still in the database and may be deleted now.
@@ -210,5 +211,152 @@ func TestEarlierEntriesAreArchivedFirst(t *testing.T) {
 	w.run()
 	if n := w.stored(); n != entries+1 {
 		t.Errorf("the database has %d entries, want all %d", n, entries+1)
+	}
+}
+
+// TestOnlyVerifiedEntriesAreDeleted changes the log after its comparison with the archive.
+func TestOnlyVerifiedEntriesAreDeleted(t *testing.T) {
+	t.Parallel()
+	late := func(w *world, _ *audit.Entry) {
+		list := sample(1)
+		list[0].CreatedAt = firstDay.Add(time.Minute)
+		list[0].RequestID = idAt(list[0].CreatedAt)
+		insert(w.t, w.DB, list)
+	}
+	amend := func(w *world, e *audit.Entry) {
+		err := w.DB.Write(w.t.Context(), func(tx *db.Tx) error {
+			_, err := audit.Amend(w.t.Context(), tx, e.RequestID, func(e *audit.Entry) { e.Status, e.ErrorCode = 502, "upstream_error" })
+			return err
+		})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(w *world, first *audit.Entry)
+		when   string // the prefix of the object that is being read
+	}{
+		"a late entry before it is verified":      {late, "manifests/"},
+		"a late entry while it is verified":       {late, "log/"},
+		"a changed status before it is verified":  {amend, "manifests/"},
+		"a changed status while it is verified":   {amend, "log/"},
+		"a changed status before it is compared":  {amend, ""},
+		"a late entry before the sums are formed": {late, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dbtest.Each(t, func(t *testing.T, d *db.DB) {
+				w := newWorld(t, d)
+				list := sample(60)
+				insert(t, d, list)
+				w.DatabaseDays = 5
+				w.now = lastDay.Add(25 * time.Hour)
+				w.run()
+				w.now = lastDay.AddDate(0, 0, 10)
+				var want []string
+				change := func() {
+					c.change(w, list[0])
+					want = w.everything()
+				}
+				whole, changed := w.storage, c.when == ""
+				if changed {
+					change()
+				}
+				w.storage = &hooked{storage: whole, open: func(key string) error {
+					if !changed && strings.HasPrefix(key, c.when) {
+						changed = true
+						change()
+					}
+					return nil
+				}}
+				w.run()
+				w.storage = whole
+				if got := w.everything(); w.stored() != 0 || !slices.Equal(got, want) {
+					t.Errorf("the log differs in the archive, and the database has %d entries", w.stored())
+				}
+			})
+		})
+	}
+}
+
+// TestLateEntryOfAWrittenTenantIsKept interrupts the second generation of a day that is only in the archive.
+func TestLateEntryOfAWrittenTenantIsKept(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		w := newWorld(t, d)
+		list := sample(300)
+		insert(t, d, list)
+		w.now = lastDay.AddDate(0, 0, 10)
+		w.run()
+		late := sample(30)[:10] // of all tenants, on the first day
+		insert(t, d, late[:9])
+		whole := w.storage
+		w.storage = &broken{whole, 1}
+		w.now = w.now.Add(time.Hour)
+		if err := w.RunOnce(t.Context()); !errors.Is(err, errBroken) {
+			t.Fatalf("got %v, want an interruption after the first file", err)
+		}
+		w.storage = whole
+		late[9].Tenant = tenants[0]
+		insert(t, d, late[9:])
+		w.now = w.now.Add(time.Hour)
+		w.run()
+		if n := w.stored(); n != 0 {
+			t.Errorf("%d late entries stay in the database", n)
+		}
+		for _, tenant := range tenants {
+			if got := w.all(visibility.Filter{Tenant: tenant}, audit.Filter{}, db.Page{Limit: 100}); len(got) != countOf(tenant, list, late) {
+				t.Errorf("%v has %d entries, want %d", tenant, len(got), countOf(tenant, list, late))
+			}
+		}
+	})
+}
+
+// TestOpenEntriesStayInTheDatabase covers one that arrives late, for a day that is already archived.
+func TestOpenEntriesStayInTheDatabase(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		when string // the prefix of the object that is being read
+		left int64
+	}{
+		"before the day is compared": {"", 61},
+		"after the day was compared": {"manifests/", 41}, // later days wait
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dbtest.Each(t, func(t *testing.T, d *db.DB) {
+				w := newWorld(t, d)
+				insert(t, d, sample(60))
+				w.DatabaseDays = 5
+				w.now = lastDay.Add(25 * time.Hour)
+				w.run()
+				open := sample(1)
+				open[0].CreatedAt = firstDay.Add(time.Minute)
+				open[0].RequestID, open[0].Settled = idAt(open[0].CreatedAt), false
+				inserted := false
+				arrive := func(key string) error {
+					if !inserted && strings.HasPrefix(key, c.when) {
+						inserted = true
+						insert(t, d, open)
+					}
+					return nil
+				}
+				if c.when == "" {
+					_ = arrive("")
+				}
+				w.storage = &hooked{storage: w.storage, open: arrive}
+				w.now = lastDay.AddDate(0, 0, 10)
+				w.run()
+				left, err := audit.FirstOpen(t.Context(), d)
+				if err != nil || left != open[0].RequestID || w.stored() != c.left {
+					t.Errorf("the database has %d entries, want %d, and %q is open (%v), want %q", w.stored(), c.left, left, err, open[0].RequestID)
+				}
+				w.exec("UPDATE requests SET settled = TRUE")
+				w.run()
+				if e, err := w.Get(t.Context(), d, visibility.Filter{Tenant: open[0].Tenant}, open[0].RequestID); err != nil || w.stored() != 0 {
+					t.Errorf("got %v, %v, and the database has %d entries", e, err, w.stored())
+				}
+			})
+		})
 	}
 }

@@ -48,18 +48,18 @@ type IDRange struct{ From, To string }
 
 func (r IDRange) includes(id string) bool { return id >= r.From && (r.To == "" || id < r.To) }
 
-// Sum returns the totals of a range. It reads the whole range.
+// Sum returns the totals of the settled entries in a range. It reads the whole range.
 func Sum(ctx context.Context, q db.Querier, r IDRange) (t Totals, err error) {
 	err = q.QueryRow(ctx, `SELECT count(*), COALESCE(sum(credits), 0), COALESCE(sum(unbilled_credits), 0), COALESCE(sum(simulated_credits), 0),
-		COALESCE(sum(input_tokens), 0), COALESCE(sum(output_tokens), 0), COALESCE(sum(cached_tokens), 0) FROM requests WHERE id >= $1 AND id < $2`, r.From, r.To).
+		COALESCE(sum(input_tokens), 0), COALESCE(sum(output_tokens), 0), COALESCE(sum(cached_tokens), 0) FROM requests WHERE id >= $1 AND id < $2 AND settled`, r.From, r.To).
 		Scan(&t.Rows, &t.Credits, &t.UnbilledCredits, &t.SimulatedCredits, &t.InputTokens, &t.OutputTokens, &t.CachedTokens)
 	return t, db.Wrap(err, "sum the request log")
 }
 
-// ReadRange returns the first entries of a tenant in a range, in the order of
-// their IDs.
+// ReadRange returns the first settled entries of a tenant in a range, in the
+// order of their IDs.
 func ReadRange(ctx context.Context, q db.Querier, t visibility.Tenant, r IDRange, limit int64) ([]*Entry, error) {
-	list, err := db.List(ctx, q, scanEntry, "SELECT "+entryColumns+" FROM requests WHERE workspace_id = $1 AND environment = $2 AND id >= $3 AND id < $4 ORDER BY id LIMIT $5",
+	list, err := db.List(ctx, q, scanEntry, "SELECT "+entryColumns+" FROM requests WHERE workspace_id = $1 AND environment = $2 AND id >= $3 AND id < $4 AND settled ORDER BY id LIMIT $5",
 		t.WorkspaceID, string(t.Environment), r.From, r.To, limit)
 	return list, db.Wrap(err, "read the request log")
 }
@@ -88,8 +88,9 @@ func FirstOpen(ctx context.Context, q db.Querier) (string, error) {
 	return db.Text(id), db.Wrap(err, "read the request log")
 }
 
-// DeleteRange deletes a batch of the entries in a range.
-func DeleteRange(ctx context.Context, tx *db.Tx, r IDRange, limit int64) (int64, error) {
-	n, err := tx.Exec(ctx, "DELETE FROM requests WHERE id IN (SELECT id FROM requests WHERE id >= $1 AND id < $2 ORDER BY id LIMIT $3)", r.From, r.To, limit)
-	return n, db.Wrap(err, "delete from the request log")
+// Delete deletes entries and returns those that existed.
+func Delete(ctx context.Context, tx *db.Tx, requestIDs []string) ([]*Entry, error) {
+	places, args := db.Places(nil, requestIDs)
+	list, err := db.List(ctx, tx, scanEntry, "DELETE FROM requests WHERE id IN "+places+" RETURNING "+entryColumns, args...)
+	return list, db.Wrap(err, "delete from the request log")
 }
