@@ -1,7 +1,7 @@
 // Package parquet writes and reads Parquet files with a flat schema of strings, 64-bit integers and
 // timestamps. The files have plain and dictionary encoding, one page per column and row group, Zstandard
 // compression, and minimum and maximum of each column, which every reader of Parquet supports. The package
-// reads only what it writes.
+// reads only what it writes, also with other columns.
 //
 // A file: row groups of column chunks, each of an optional dictionary page and a data page; then the
 // metadata in Thrift's compact protocol, its length and a magic number.

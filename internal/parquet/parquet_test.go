@@ -121,6 +121,46 @@ func sample(n int) []row {
 	return rows
 }
 
+// TestFilesOfOtherVersionsAreRead covers files from before a column was added, and from after that.
+func TestFilesOfOtherVersionsAreRead(t *testing.T) {
+	t.Parallel()
+	rows := sample(40)
+	data := write(t, rows, 16)
+	wanted := []parquet.Column{{Name: "new", Type: parquet.Integer, Optional: true}, {Name: "m", Type: parquet.Integer, Optional: true}, {Name: "id"}, {Name: "text", Optional: true}}
+	f, err := parquet.Open(bytes.NewReader(data), int64(len(data)), wanted)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if low, high := f.TextBounds(0, 2); low != rows[0].ID || high != rows[15].ID {
+		t.Errorf("the IDs of the first group are from %q to %q, want %q to %q", low, high, rows[0].ID, rows[15].ID)
+	}
+	if low, high := f.TextBounds(0, 3); low != "" || high != "" {
+		t.Errorf("a column that the file lacks is from %q to %q", low, high)
+	}
+	at := 0
+	for g := range f.Groups() {
+		v, err := f.ReadGroup(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range v[2].Texts {
+			if want := rows[at]; v[2].Texts[i] != want.ID || v[1].IsNull(i) != (want.M == nil) || want.M != nil && v[1].Integers[i] != *want.M {
+				t.Errorf("row %d has the ID %q and the number %d, want %+v", at, v[2].Texts[i], v[1].Integers[i], want)
+			}
+			if !v[0].IsNull(i) || v[0].Integers[i] != 0 || !v[3].IsNull(i) || v[3].Texts[i] != "" {
+				t.Errorf("row %d has values in columns that the file lacks", at)
+			}
+			at++
+		}
+	}
+	if at != len(rows) {
+		t.Errorf("got %d rows, want %d", at, len(rows))
+	}
+	if _, err := parquet.Open(bytes.NewReader(data), int64(len(data)), []parquet.Column{{Name: "n"}}); err == nil {
+		t.Error("numbers are read as text")
+	}
+}
+
 func TestCorruptFilesAreRefused(t *testing.T) {
 	t.Parallel()
 	data := write(t, sample(40), 16)

@@ -15,7 +15,9 @@ import (
 type File struct {
 	from    io.ReaderAt
 	size    int64
-	columns []Column
+	columns []Column // to read
+	stored  []Column // in the file
+	at      []int    // position of each column to read in the file; -1 if the file lacks it
 	groups  []group
 	rows    int64
 }
@@ -28,7 +30,8 @@ type group struct {
 // firstRead is how much of the end of a file is read first. It usually has all metadata.
 const firstRead = 64 << 10
 
-// Open reads the metadata of a file, which must have the columns.
+// Open reads the metadata of a file. Columns are found by name: all values of one that the file lacks are null,
+// and other columns of the file are ignored.
 func Open(from io.ReaderAt, size int64, columns []Column) (*File, error) {
 	f := &File{from: from, size: size, columns: columns}
 	if size < int64(len(magic)+tailSize) {
@@ -72,17 +75,21 @@ func (f *File) Groups() int { return len(f.groups) }
 
 // TextBounds returns the smallest and the largest text of a column in a row group. They are empty if unknown.
 func (f *File) TextBounds(number, column int) (low, high string) {
-	c := f.groups[number].chunks[column]
+	at := f.at[column]
+	if at < 0 {
+		return "", ""
+	}
+	c := f.groups[number].chunks[at]
 	return c.low, c.high
 }
 
 func (f *File) parse(metadata []byte) error {
 	d := &decoder{in: metadata}
-	var names []string
+	var elements []element
 	d.object(func(id int16, kind byte) {
 		switch {
 		case id == 2 && kind == thriftList:
-			d.each(func() { names = append(names, f.parseName(d)) })
+			d.each(func() { elements = append(elements, parseElement(d)) })
 		case id == 3 && kind == thriftI64:
 			f.rows = d.varint()
 		case id == 4 && kind == thriftList:
@@ -94,16 +101,12 @@ func (f *File) parse(metadata []byte) error {
 	if d.err != nil {
 		return d.err
 	}
-	want := []string{"schema"}
-	for _, c := range f.columns {
-		want = append(want, c.Name)
-	}
-	if !slices.Equal(names, want) {
-		return fmt.Errorf("the Parquet file has other columns than expected: %w", errCorrupt)
+	if err := f.match(elements); err != nil {
+		return err
 	}
 	var rows int64
 	for _, g := range f.groups {
-		if len(g.chunks) != len(f.columns) || g.rows <= 0 || g.rows > maxPage {
+		if len(g.chunks) != len(f.stored) || g.rows <= 0 || g.rows > maxPage {
 			return errCorrupt
 		}
 		rows += g.rows
@@ -114,15 +117,56 @@ func (f *File) parse(metadata []byte) error {
 	return nil
 }
 
-func (f *File) parseName(d *decoder) (name string) {
-	d.object(func(id int16, kind byte) {
-		if id == 4 && kind == thriftBinary {
-			name = d.text()
-			return
+// match finds the columns to read. The first element is the root of the schema.
+func (f *File) match(elements []element) error {
+	if len(elements) == 0 || elements[0].name != "schema" {
+		return errCorrupt
+	}
+	positions := map[string]int{}
+	for i, e := range elements[1:] {
+		if _, found := positions[e.name]; found {
+			return errCorrupt
 		}
-		d.skip(kind)
+		positions[e.name] = i
+		c := Column{Name: e.name, Type: Integer, Optional: e.repetition == optional}
+		if e.physical == physicalByteArray {
+			c.Type = Text
+		}
+		f.stored = append(f.stored, c)
+	}
+	f.at = make([]int, len(f.columns))
+	for i, c := range f.columns {
+		at, found := positions[c.Name]
+		if !found {
+			at = -1
+		} else if c.Type.physical() != elements[at+1].physical {
+			return fmt.Errorf("the Parquet file has another type in the column %s: %w", c.Name, errCorrupt)
+		}
+		f.at[i] = at
+	}
+	return nil
+}
+
+// element is a part of a file's schema.
+type element struct {
+	name                 string
+	physical, repetition int64
+}
+
+func parseElement(d *decoder) (e element) {
+	d.object(func(id int16, kind byte) {
+		switch {
+		case id == 1 && kind == thriftI32:
+			e.physical = d.varint()
+		case id == 3 && kind == thriftI32:
+			e.repetition = d.varint()
+		case id == 4 && kind == thriftBinary:
+			e.name = d.text()
+		default:
+			d.skip(kind)
+		}
 	})
-	return name
+	return e
 }
 
 func (f *File) parseGroup(d *decoder) (g group) {
@@ -204,14 +248,31 @@ func (f *File) ReadGroup(number int) ([]Values, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]Values, len(g.chunks))
-	for i, c := range g.chunks {
-		r := chunkReader{column: f.columns[i], rows: int(g.rows), in: data[c.offset()-start:][:c.size], zstd: z}
+	out := make([]Values, len(f.columns))
+	for i, column := range f.columns {
+		at := f.at[i]
+		if at < 0 {
+			out[i] = nulls(column.Type, int(g.rows))
+			continue
+		}
+		c := g.chunks[at]
+		r := chunkReader{column: f.stored[at], rows: int(g.rows), in: data[c.offset()-start:][:c.size], zstd: z}
 		if out[i], err = r.read(); err != nil {
-			return nil, fmt.Errorf("column %s: %w", f.columns[i].Name, err)
+			return nil, fmt.Errorf("column %s: %w", column.Name, err)
 		}
 	}
 	return out, nil
+}
+
+// nulls returns the values of a column that a file lacks.
+func nulls(t Type, rows int) Values {
+	v := Values{Null: slices.Repeat([]bool{true}, rows)}
+	if t == Text {
+		v.Texts = make([]string, rows)
+	} else {
+		v.Integers = make([]int64, rows)
+	}
+	return v
 }
 
 // chunkReader decodes a column of a row group.
