@@ -27,6 +27,8 @@ import (
 	"log/slog"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/ids"
@@ -90,7 +92,7 @@ func New(o Options) (*Archive, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the archive of the request log: %w", err)
 	}
-	return &Archive{Options: o, storage: s}, nil
+	return &Archive{Options: o, storage: s, cache: cache{memory: semaphore.NewWeighted(readMemory)}}, nil
 }
 
 // day is a UTC day, such as 2026-11-17.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 
 	"turnpike/internal/audit"
@@ -171,6 +172,24 @@ func appendEntry(w *parquet.Writer, e *audit.Entry) error {
 		w.Null(i)
 	}
 	return w.EndRow()
+}
+
+// clone returns an entry that doesn't keep its row group in memory.
+func clone(e *audit.Entry) *audit.Entry {
+	out := &audit.Entry{Settled: e.Settled, Failure: slices.Clone(e.Failure)}
+	for _, c := range columns {
+		if c.set == nil {
+			continue
+		}
+		if c.Type == parquet.Text {
+			if s := c.text(e); s != nil {
+				c.set(out, strings.Clone(*s), 0)
+			}
+		} else if n := c.integer(e); n != nil {
+			c.set(out, "", *n)
+		}
+	}
+	return out
 }
 
 // isSame reports whether two entries are the same row.

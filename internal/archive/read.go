@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/files"
@@ -196,7 +198,7 @@ func (s *query) scanOnce(ctx context.Context, page db.Page, r audit.IDRange) (*d
 						out.More, out.Cursor = true, out.Rows[page.Limit-1].RequestID
 						return out, nil
 					}
-					out.Rows = append(out.Rows, e)
+					out.Rows = append(out.Rows, clone(e))
 				}
 				looked++
 				out.Cursor = e.RequestID
@@ -245,22 +247,29 @@ func (s *query) groups(ctx context.Context, f *file, r audit.IDRange, asc bool) 
 			if !s.mayMatch(opened, at) {
 				continue
 			}
-			group, err := s.cache.group(groupKey{f.Object, at}, func() ([]*audit.Entry, error) { return readEntries(opened, at) })
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			from, _ := slices.BinarySearchFunc(group, r.From, compareID)
-			to, _ := slices.BinarySearchFunc(group, r.To, compareID)
-			some := slices.Clone(group[from:to])
-			if !asc {
-				slices.Reverse(some)
-			}
-			if !yield(some, nil) {
+			if !s.useGroup(ctx, groupKey{f.Object, at}, opened, func(group []*audit.Entry, err error) bool {
+				from, _ := slices.BinarySearchFunc(group, r.From, compareID)
+				to, _ := slices.BinarySearchFunc(group, r.To, compareID)
+				some := slices.Clone(group[from:to])
+				if !asc {
+					slices.Reverse(some)
+				}
+				return yield(some, err) && err == nil
+			}) {
 				return
 			}
 		}
 	}
+}
+
+// useGroup calls use with the entries of a row group, which must not be kept.
+func (s *query) useGroup(ctx context.Context, key groupKey, f *parquet.File, use func([]*audit.Entry, error) bool) bool {
+	size := min(f.GroupSize(key.group)+f.GroupRows(key.group)*entryMemory, readMemory)
+	if err := s.cache.memory.Acquire(ctx, size); err != nil {
+		return use(nil, err)
+	}
+	defer s.cache.memory.Release(size)
+	return use(s.cache.group(key, func() ([]*audit.Entry, error) { return readEntries(f, key.group) }))
 }
 
 // mayMatch reports whether a row group can have matching entries, by the bounds of its columns.
@@ -292,8 +301,11 @@ const (
 	cachedFiles  = 16
 	// cacheTime is how long both are kept after the last use.
 	cacheTime = time.Minute
-	// maxReads limits how many groups are decoded concurrently.
-	maxReads = 4
+	// readMemory limits the groups that all requests decode and search at a time, in bytes. One has about
+	// 15 megabytes, and more with large metadata of scoped tokens.
+	readMemory = 64 << 20
+	// entryMemory is what an entry takes besides its texts: the values of its columns, and the entry.
+	entryMemory = 1200
 )
 
 type groupKey struct {
@@ -306,8 +318,8 @@ type cache struct {
 	mu     sync.Mutex
 	groups recent[groupKey, []*audit.Entry]
 	files  recent[string, *parquet.File]
-	reads  chan struct{}
 	forget *time.Timer
+	memory *semaphore.Weighted // of readMemory
 }
 
 // recent holds the last values in use, the newest first.
@@ -367,15 +379,10 @@ func (c *cache) file(name string, from object, open func() (*parquet.File, error
 func (c *cache) group(key groupKey, read func() ([]*audit.Entry, error)) ([]*audit.Entry, error) {
 	c.mu.Lock()
 	g, found := c.groups.get(key)
-	if c.reads == nil {
-		c.reads = make(chan struct{}, maxReads)
-	}
 	c.mu.Unlock()
 	if found {
 		return g, nil
 	}
-	c.reads <- struct{}{}
-	defer func() { <-c.reads }()
 	g, err := read()
 	if err == nil {
 		c.mu.Lock()

@@ -41,6 +41,8 @@ const (
 	tailSize = 8
 	// maxStatistic is the longest text that is kept as minimum or maximum.
 	maxStatistic = 64
+	// maxGroupTexts ends a row group early, so that large texts don't make it larger than memory allows.
+	maxGroupTexts = 16 << 20
 	// maxPage limits what is decompressed into memory.
 	maxPage = 64 << 20
 )

@@ -175,3 +175,25 @@ func TestCorruptFilesAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestLargeTextsEndARowGroup: a group must fit into memory, whatever its rows have.
+func TestLargeTextsEndARowGroup(t *testing.T) {
+	t.Parallel()
+	const size, count = 1 << 20, 40
+	rows := sample(count)
+	for i := range rows {
+		word := strings.Repeat(fmt.Sprint(i), size)[:size]
+		rows[i].Word = &word
+	}
+	data := write(t, rows, 8192)
+	f, err := parquet.Open(bytes.NewReader(data), int64(len(data)), columns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Groups() < 2 || f.GroupRows(0) < 2 || f.GroupSize(0) < f.GroupRows(0)*size {
+		t.Errorf("%d groups, the first with %d rows and %d bytes, want several of some megabytes", f.Groups(), f.GroupRows(0), f.GroupSize(0))
+	}
+	if got, err := read(data); err != nil || !reflect.DeepEqual(got, rows) {
+		t.Errorf("the rows differ (%v)", err)
+	}
+}

@@ -73,6 +73,17 @@ func (f *File) Rows() int64 { return f.rows }
 // Groups returns the number of row groups.
 func (f *File) Groups() int { return len(f.groups) }
 
+// GroupRows returns the number of rows of a row group.
+func (f *File) GroupRows(number int) int64 { return f.groups[number].rows }
+
+// GroupSize returns how many bytes a row group has, compressed and uncompressed together.
+func (f *File) GroupSize(number int) (total int64) {
+	for _, c := range f.groups[number].chunks {
+		total += c.size + c.plainSize
+	}
+	return total
+}
+
 // TextBounds returns the smallest and the largest text of a column in a row group. They are empty if unknown.
 func (f *File) TextBounds(number, column int) (low, high string) {
 	at := f.at[column]
@@ -108,6 +119,11 @@ func (f *File) parse(metadata []byte) error {
 	for _, g := range f.groups {
 		if len(g.chunks) != len(f.stored) || g.rows <= 0 || g.rows > maxPage {
 			return errCorrupt
+		}
+		for _, c := range g.chunks {
+			if c.size < 0 || c.size > maxPage || c.plainSize < 0 || c.plainSize > 2*maxPage { // a dictionary and a data page
+				return errCorrupt
+			}
 		}
 		rows += g.rows
 	}
@@ -195,7 +211,7 @@ func parseChunk(d *decoder) (c chunk) {
 }
 
 func parseMetadata(d *decoder) (c chunk) {
-	numbers := map[int16]*int64{5: &c.rows, 7: &c.size, 9: &c.data, 11: &c.dictionary}
+	numbers := map[int16]*int64{5: &c.rows, 6: &c.plainSize, 7: &c.size, 9: &c.data, 11: &c.dictionary}
 	d.object(func(id int16, kind byte) {
 		switch n := numbers[id]; {
 		case n != nil && kind == thriftI64:
@@ -235,7 +251,7 @@ func (f *File) ReadGroup(number int) ([]Values, error) {
 	start, end := f.size, int64(0)
 	for i := range g.chunks {
 		c := &g.chunks[i]
-		if c.size < 0 || c.offset() < 0 || c.size > maxPage {
+		if c.offset() < 0 {
 			return nil, errCorrupt
 		}
 		start, end = min(start, c.offset()), max(end, c.offset()+c.size)

@@ -18,6 +18,7 @@ type Writer struct {
 	at     int64    // bytes written
 	values []Values // of the current group
 	rows   int      // in it
+	texts  int      // bytes of its texts
 	total  int64
 	groups []writtenGroup
 	buf    []byte
@@ -28,7 +29,7 @@ type writtenGroup struct {
 	chunks []chunk
 }
 
-// NewWriter returns a writer of row groups with groupRows rows.
+// NewWriter returns a writer of row groups with groupRows rows, or fewer if their texts are large.
 func NewWriter(to io.Writer, columns []Column, groupRows int) (*Writer, error) {
 	z, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(1<<20))
 	if err != nil {
@@ -48,6 +49,7 @@ func (w *Writer) write(data []byte) error {
 func (w *Writer) Text(column int, s string) {
 	v := &w.values[column]
 	v.Texts = append(v.Texts, s)
+	w.texts += len(s)
 	if v.Null != nil {
 		v.Null = append(v.Null, false)
 	}
@@ -83,7 +85,7 @@ func (w *Writer) EndRow() error {
 			return fmt.Errorf("the column %s of a row isn't set", w.columns[i].Name)
 		}
 	}
-	if w.rows++; w.rows < w.groupRows {
+	if w.rows++; w.rows < w.groupRows && w.texts < maxGroupTexts {
 		return nil
 	}
 	return w.flush()
@@ -110,7 +112,7 @@ func (w *Writer) flush() error {
 	}
 	w.groups = append(w.groups, g)
 	w.total += int64(w.rows)
-	w.rows = 0
+	w.rows, w.texts = 0, 0
 	return nil
 }
 
