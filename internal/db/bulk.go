@@ -16,7 +16,7 @@ type Bulk struct {
 	columns  []string
 	types    []string
 	postgres string   // over arrays
-	few      []string // inserts of at most fewSizes rows on PostgreSQL
+	few      []string // at most fewSizes rows on PostgreSQL
 	sqlite   string   // of one row
 	several  string   // of bulkRows rows; empty if there is no such statement
 }
@@ -65,7 +65,11 @@ func NewBulkInsertFor(into, query, conflict string, columns ...string) *Bulk {
 
 // join sets the statement, in which v is joined on PostgreSQL.
 func (b *Bulk) join(before, join, after string) *Bulk {
-	b.postgres = before + " " + join + " " + b.unnest() + " AS v(" + strings.Join(b.columns, ", ") + ") " + after
+	names := " AS v(" + strings.Join(b.columns, ", ") + ") "
+	b.postgres = before + " " + join + " " + b.unnest() + names + after
+	for _, size := range fewSizes {
+		b.few = append(b.few, before+" "+join+" (SELECT * FROM ("+b.values(size)+") AS v LIMIT $1)"+names+after)
+	}
 	// With a subquery as on PostgreSQL, SQLite takes 50% longer.
 	b.sqlite = before + " " + after
 	for i, name := range b.columns {
