@@ -43,8 +43,9 @@ const (
 
 // Sender sends entries to another system.
 type Sender interface {
-	// Send returns nil when the system has stored all entries, and a RejectedError when it has stored those that it
-	// accepts. After other errors, the entries are sent again.
+	// Send returns nil when the system has stored all entries, a RejectedError when it has stored those that it
+	// accepts, and a RefusedError when it has stored none and may accept some of them alone. After other errors, the
+	// entries are sent again.
 	Send(ctx context.Context, list []*audit.Entry) error
 	Close()
 }
@@ -59,6 +60,13 @@ type RejectedError struct {
 func (e *RejectedError) Error() string {
 	return fmt.Sprintf("%d entries rejected: %s", e.Entries, e.Message)
 }
+
+// RefusedError means that the system will never accept these entries together: a batch is too large, or one of its
+// entries is invalid.
+type RefusedError struct{ Err error }
+
+func (e *RefusedError) Error() string { return e.Err.Error() }
+func (e *RefusedError) Unwrap() error { return e.Err }
 
 // Sink sends the log to one system.
 type Sink struct {

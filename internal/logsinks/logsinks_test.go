@@ -30,6 +30,7 @@ type target struct {
 	mu      sync.Mutex
 	fails   error // before it stores anything
 	forgets error // after it has stored everything
+	refuses func(list []*audit.Entry) bool
 	last    map[string]*audit.Entry
 	batches [][]string
 }
@@ -44,6 +45,9 @@ func (t *target) Send(_ context.Context, list []*audit.Entry) error {
 	defer t.mu.Unlock()
 	if t.fails != nil {
 		return t.fails
+	}
+	if t.refuses != nil && t.refuses(list) {
+		return &RefusedError{errors.New("refused")}
 	}
 	var batch []string
 	for _, e := range list {
@@ -340,6 +344,129 @@ turnpike_log_sink_rejected_total{sink="test"} 1
 			t.Errorf("got %+v (%v), want 2 entries sent and no failure", status, err)
 		}
 	})
+}
+
+func (s *server) wantRejected(want int64) {
+	s.t.Helper()
+	if got := s.sink.rejected.Load(); got != want {
+		s.t.Errorf("%d entries count as rejected, want %d", got, want)
+	}
+}
+
+func TestBatchThatIsTooLargeIsSplit(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		to := newTarget()
+		s := newServer(t, d, to)
+		s.start()
+		var want []string
+		for range 10 {
+			want = append(want, s.settle(s.open()))
+		}
+		slices.Sort(want)
+		s.raise()
+		to.refuses = func(list []*audit.Entry) bool { return len(list) > 3 }
+		w := s.worker()
+		s.check(w.drain(t.Context()))
+		if got := slices.Concat(to.batches...); !slices.Equal(got, want) {
+			t.Errorf("got %v, want each of %v once and in order", to.batches, want)
+		}
+		s.wantRejected(0)
+	})
+}
+
+func TestRefusedEntryHoldsUpNoOthers(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		to := newTarget()
+		s := newServer(t, d, to)
+		s.start()
+		var all []string
+		for range 10 {
+			all = append(all, s.settle(s.open()))
+		}
+		refused := all[4]
+		s.raise()
+		to.refuses = func(list []*audit.Entry) bool {
+			return slices.ContainsFunc(list, func(e *audit.Entry) bool { return e.RequestID == refused })
+		}
+		w := s.worker()
+		for range 2 {
+			s.check(w.drain(t.Context()))
+		}
+		if got := to.ids(); len(got) != 9 || slices.Contains(got, refused) {
+			t.Errorf("got %v, want all of %v but %s", got, all, refused)
+		}
+		s.wantRejected(1)
+		if status, err := w.ReadStatus(t.Context()); err != nil || status.FailedAt != nil || status.Lag != 0 {
+			t.Errorf("got %+v (%v), want no failure and nothing left", status, err)
+		}
+		refused = s.settle(s.open()) // alone in its batch
+		s.raise()
+		s.check(w.drain(t.Context()))
+		s.wantRejected(2)
+	})
+}
+
+// TestSystemThatRefusesEverythingGetsItLater: it isn't a collector, or its settings are wrong.
+func TestSystemThatRefusesEverythingGetsItLater(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		to := newTarget()
+		s := newServer(t, d, to)
+		s.start()
+		to.refuses = func([]*audit.Entry) bool { return true }
+		var refused *RefusedError
+		for n := range 3 { // alone, and together
+			s.settle(s.open())
+			s.raise()
+			if err := s.worker().drain(t.Context()); !errors.As(err, &refused) {
+				t.Errorf("got %v with %d entries, want a failure", err, n+1)
+			}
+		}
+		s.wantRejected(0)
+		to.refuses = nil
+		w := s.worker()
+		s.check(w.drain(t.Context()))
+		if got := to.ids(); len(got) != 3 {
+			t.Errorf("got %v, want all 3 entries", got)
+		}
+		to.refuses = func([]*audit.Entry) bool { return true }
+		s.settle(s.open())
+		s.raise()
+		s.check(w.drain(t.Context())) // it has just accepted others
+		s.settle(s.open())
+		s.raise()
+		if err := w.drain(t.Context()); !errors.As(err, &refused) {
+			t.Errorf("got %v for the second entry in a row, want a failure", err)
+		}
+		s.wantRejected(1)
+	})
+}
+
+func TestBatchesAreLimitedByTheirSize(t *testing.T) {
+	t.Parallel()
+	list := make([]*audit.Entry, batchEntries)
+	for i := range list {
+		list[i] = &audit.Entry{TokenMetadata: make([]byte, 8<<10)}
+	}
+	list[5].TokenMetadata = make([]byte, 2*batchBytes)
+	parts := split(list)
+	if got := slices.Concat(parts...); !slices.Equal(got, list) {
+		t.Fatal("the parts aren't the batch")
+	}
+	for _, part := range parts {
+		size := 0
+		for _, e := range part {
+			size += len(e.TokenMetadata)
+		}
+		if size > batchBytes && len(part) > 1 || len(part) == 0 {
+			t.Errorf("a part has %d entries of %d bytes", len(part), size)
+		}
+	}
+	if len(parts) > 6 || len(split(list[:1])) != 1 || split(nil) != nil {
+		t.Errorf("got %d parts, want as few as possible", len(parts))
+	}
 }
 
 func TestFailedSinkBacksOffOnAllNodesAndContinues(t *testing.T) {

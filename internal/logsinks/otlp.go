@@ -67,7 +67,11 @@ func (s *otlpSender) Send(ctx context.Context, list []*audit.Entry) error {
 		s.logger.Emit(ctx, r)
 	}
 	if err := s.exporter.Export(ctx, s.records.list); err != nil {
-		return fmt.Errorf("OpenTelemetry: %w", err)
+		err = fmt.Errorf("OpenTelemetry: %w", err)
+		if s.transport.refuses() {
+			return &RefusedError{err}
+		}
+		return err
 	}
 	if s.transport.partial != nil {
 		return s.transport.partial

@@ -30,6 +30,7 @@ const (
 type otlpTransport struct {
 	*http.Transport
 	partial *RejectedError // of the last response; nil if the collector accepted all records
+	status  int            // of the last response; 0 without one
 }
 
 // newOTLPClient returns a client with the certificates and the timeout of the standard variables. The exporter ignores them if it gets a client.
@@ -68,8 +69,11 @@ func otlpVariable(name string) string {
 
 // RoundTrip implements http.RoundTripper.
 func (t *otlpTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	t.partial = nil
+	t.partial, t.status = nil, 0
 	response, err := t.Transport.RoundTrip(r)
+	if err == nil {
+		t.status = response.StatusCode
+	}
 	if err != nil || response.StatusCode < 200 || response.StatusCode > 299 {
 		return response, err
 	}
@@ -80,6 +84,11 @@ func (t *otlpTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	response.Body = http.NoBody
 	t.partial, err = readPartialSuccess(response.Header.Get("Content-Type"), body)
 	return response, err
+}
+
+// refuses reports whether the collector refuses the records of the last request for good.
+func (t *otlpTransport) refuses() bool {
+	return t.status == http.StatusBadRequest || t.status == http.StatusRequestEntityTooLarge
 }
 
 // readPartialSuccess returns what the response of a collector reports about rejected records, if anything.

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -71,6 +72,20 @@ func TestPartialSuccessOfCollectorIsReported(t *testing.T) {
 	c.encoding, c.response = "application/json", "{"
 	if err := s.Send(t.Context(), []*audit.Entry{testEntry("ws")}); err == nil || errors.As(err, new(*RejectedError)) {
 		t.Errorf("got %v for half a response, want an error that is retried", err)
+	}
+}
+
+func TestCollectorThatRefusesRecordsIsNotRetried(t *testing.T) {
+	c := &logCollector{}
+	server := httptest.NewServer(c)
+	defer server.Close()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.URL)
+	s := openOTLP(t)
+	for status, want := range map[int]bool{http.StatusBadRequest: true, http.StatusRequestEntityTooLarge: true, http.StatusUnauthorized: false, http.StatusNotFound: false, http.StatusInternalServerError: false} {
+		c.status = status
+		if err := s.Send(t.Context(), []*audit.Entry{testEntry("ws")}); err == nil || errors.As(err, new(*RefusedError)) != want {
+			t.Errorf("%d: got %v, want refused: %v", status, err, want)
+		}
 	}
 }
 

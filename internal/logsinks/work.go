@@ -15,6 +15,8 @@ import (
 const (
 	// batchEntries limits the memory and what a crash repeats.
 	batchEntries = 1000
+	// batchBytes limits a request, by an estimate. Collectors accept 4 MiB or more by default.
+	batchBytes = 4 << 20
 	// pollInterval is the wait after everything was read.
 	pollInterval = 2 * time.Second
 	// pendingInterval is how often a sink looks for pending entries that have settled. It reads all of them,
@@ -37,6 +39,7 @@ type worker struct {
 	position  string
 	storedAt  time.Time // when the position was stored
 	pendingAt time.Time // when pending entries were read
+	accepting bool      // the system has accepted an entry, and refused none alone since
 }
 
 // run sends until ctx ends or something fails.
@@ -142,22 +145,87 @@ func (w *worker) sendPending(ctx context.Context) error {
 	}
 }
 
+// send sends entries. It leaves out those that the system refuses even alone, unless it refuses all others too: then
+// the system is at fault rather than the entries.
 func (w *worker) send(ctx context.Context, list []*audit.Entry) error {
-	if len(list) == 0 {
+	var d delivery
+	for _, part := range split(list) {
+		if err := w.deliver(ctx, part, &d); err != nil {
+			return err
+		}
+	}
+	if len(d.refused) > 0 {
+		if d.accepted == 0 && !(w.accepting && len(list) == 1) {
+			return d.cause
+		}
+		w.rejected.Add(int64(len(d.refused)))
+		slog.Warn("the log sink refused entries of the request log; they aren't sent again", "sink", w.Name, "entries", len(d.refused),
+			"first_request_id", d.refused[0].RequestID, "error", d.cause)
+	}
+	if len(list) > 0 {
+		w.accepting = d.accepted > 0
+	}
+	return nil
+}
+
+// delivery is what became of a batch.
+type delivery struct {
+	accepted int64
+	refused  []*audit.Entry // each of them alone
+	cause    *RefusedError  // of the last one
+}
+
+// deliver sends entries, and the halves of those that are refused together.
+func (w *worker) deliver(ctx context.Context, list []*audit.Entry, d *delivery) error {
+	n, err := w.request(ctx, list)
+	var refused *RefusedError
+	if !errors.As(err, &refused) {
+		d.accepted += n
+		return err
+	}
+	if len(list) == 1 {
+		d.refused, d.cause = append(d.refused, list[0]), refused
 		return nil
 	}
+	half := len(list) / 2
+	if err := w.deliver(ctx, list[:half], d); err != nil {
+		return err
+	}
+	return w.deliver(ctx, list[half:], d)
+}
+
+// request sends entries together, and returns how many the system has accepted.
+func (w *worker) request(ctx context.Context, list []*audit.Entry) (accepted int64, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, sendTimeout, fmt.Errorf("no acknowledgment within %v", sendTimeout))
 	defer cancel()
-	err := w.sender.Send(ctx, list)
+	accepted = int64(len(list))
+	err = w.sender.Send(ctx, list)
 	if rejected := (*RejectedError)(nil); errors.As(err, &rejected) {
 		w.rejected.Add(rejected.Entries)
 		slog.Warn("the log sink rejected entries of the request log; they aren't sent again", "sink", w.Name, "entries", rejected.Entries, "message", rejected.Message)
-		return nil
+		return accepted - rejected.Entries, nil
 	}
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
-	return err
+	return accepted, err
+}
+
+// split divides entries into requests.
+func split(list []*audit.Entry) (parts [][]*audit.Entry) {
+	from, size := 0, 0
+	for i, e := range list {
+		// Field names and short values take about a kilobyte.
+		n := 1<<10 + len(e.Path) + len(e.UserAgent) + len(e.TokenMetadata) + len(e.Attempts) + len(e.Failure)
+		if size += n; size > batchBytes && i > from {
+			parts = append(parts, list[from:i])
+			from, size = i, n
+		}
+	}
+	if from < len(list) {
+		parts = append(parts, list[from:])
+	}
+	return parts
 }
 
 // store stores the position and the number of sent entries. It fails if another node has taken over the work.
