@@ -155,6 +155,16 @@ func (r *startedRows) Next() bool {
 	return r.first && r.Rows.Next()
 }
 
+// Err reports a cancellation after the first row as an outage, so that the client retries. The caller may have used the
+// first rows, so it is too late to read from the primary.
+func (r *startedRows) Err() error {
+	err := classify(r.Rows.Err())
+	if errors.Is(err, ErrRace) {
+		return &classified{ErrUnavailable, err}
+	}
+	return err
+}
+
 // identityQuery names the cluster, the database and the schema of a connection.
 const identityQuery = "(SELECT system_identifier FROM pg_control_system())::text || '/' || current_database() || '/' || current_schema()"
 

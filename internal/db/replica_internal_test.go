@@ -1,9 +1,29 @@
 package db
 
 import (
+	"errors"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 )
+
+// canceledRows end with a conflict with replication after their first row.
+type canceledRows struct{ Rows }
+
+func (canceledRows) Next() bool        { return false }
+func (canceledRows) Scan(...any) error { return nil }
+func (canceledRows) Close()            {}
+func (canceledRows) Err() error        { return &pgconn.PgError{Code: "40001"} }
+
+func TestQueryCanceledAfterItsFirstRowIsRetriedByTheClient(t *testing.T) {
+	t.Parallel()
+	read := 0
+	err := Each(&startedRows{canceledRows{}, true, true}, nil, func(Row) error { read++; return nil })
+	if read != 1 || !errors.Is(err, ErrUnavailable) {
+		t.Errorf("got %v after %d rows, want an outage after 1", err, read)
+	}
+}
 
 func TestReplicaIsUsedOnlyIfItsLagIsKnownAndShort(t *testing.T) {
 	t.Parallel()
