@@ -30,7 +30,7 @@ type Config struct {
 	Listen          string         `name:"listen" node:"yes" default:"127.0.0.1:8080" help:"Address and port the server listens on; port 0 picks a free one."`
 	Data            string         `name:"data" node:"yes" default:"./turnpike-data" help:"Directory of the embedded database, the files and the generated master key."`
 	DatabaseURL     SecretURL      `name:"database_url" node:"yes" help:"PostgreSQL address (postgres://user:password@host/database), which makes this server a node of a cluster; empty uses the embedded database in the data directory."`
-	ReplicaURL      SecretURL      `name:"database_replica_url" node:"yes" help:"Address of a streaming replica of database_url, from which lists of requests, events, deliveries, jobs and runs, and usage are read; empty reads them from database_url."`
+	ReplicaURL      SecretURL      `name:"database_replica_url" node:"yes" help:"Address of a streaming replica of database_url, from which lists of requests, events and deliveries, and usage are read, and in the dashboard lists of jobs and runs; empty reads them from database_url."`
 	ReplicaMaxLag   time.Duration  `name:"database_replica_max_lag" default:"5s" min:"1s" max:"5m" help:"How outdated the replica may be. If it lags more, it isn't used until it has caught up."`
 	PublicURL       string         `name:"public_url" help:"Address where clients and the dashboard reach the server, used in links and signed URLs; empty derives it from listen."`
 	MasterKey       Secret         `name:"master_key" node:"yes" help:"32 random bytes in base64 or hex that encrypt all stored secrets. Required with PostgreSQL, and the same on every node; empty uses the key generated in the data directory."`
