@@ -78,13 +78,13 @@ func (t *totals) isEmpty() bool {
 }
 
 // write adds the totals to the ledger and to usage, and publishes the alerts of
-// budgets. All transactions lock in this order.
-func (t *totals) write(ctx context.Context, tx *db.Tx, s *Settler) error {
+// budgets, if wanted. All transactions lock in this order.
+func (t *totals) write(ctx context.Context, tx *db.Tx, s *Settler, alerts bool) error {
 	after, err := t.postings.writeRead(ctx, tx)
 	if err != nil {
 		return err
 	}
-	if err := t.usage.write(ctx, tx); err != nil {
+	if err := t.usage.write(ctx, tx); err != nil || !alerts {
 		return err
 	}
 	return s.alertAll(ctx, tx, t, after)
@@ -177,12 +177,11 @@ func (s *Settler) Post(ctx context.Context) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for j.dirty.Swap(false) {
-		var last int64
-		var more bool
-		err := s.db.Write(ctx, func(tx *db.Tx) (err error) {
-			last, more, err = s.postJournal(ctx, tx, journalOf{j.node, j.after, true})
-			return err
-		})
+		of := journalOf{node: j.node, after: j.after, limit: maxPosted, alive: true}
+		last, more, err := s.postBatch(ctx, of)
+		if isPermanent(err) {
+			last, more, err = s.postSingly(ctx, of, err)
+		}
 		if err != nil {
 			j.dirty.Store(true)
 			return fmt.Errorf("post charges: %w", err)
@@ -224,7 +223,55 @@ func (s *Settler) CatchUp(ctx context.Context) {
 type journalOf struct {
 	node  string
 	after int64 // skips deleted rows that the database still has to remove
+	limit int64
 	alive bool
+	// chargesOnly leaves out alerts, and leases, which then cover too much.
+	chargesOnly bool
+}
+
+// isPermanent reports whether an error will come again.
+func isPermanent(err error) bool {
+	return err != nil && !errors.Is(err, db.ErrUnavailable) && !errors.Is(err, db.ErrRace) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+}
+
+// postBatch is postJournal in a transaction.
+func (s *Settler) postBatch(ctx context.Context, of journalOf) (last int64, more bool, err error) {
+	err = s.db.Write(ctx, func(tx *db.Tx) (err error) {
+		last, more, err = s.postJournal(ctx, tx, of)
+		return err
+	})
+	return last, more, err
+}
+
+// postSingly posts rows one by one, so that one that can't be posted holds up no others. If a lease doesn't cover a
+// charge, or an alert fails, the row is posted without both: what was spent counts. It fails if a row is left.
+func (s *Settler) postSingly(ctx context.Context, of journalOf, cause error) (last int64, more bool, err error) {
+	rows, err := db.List(ctx, s.db, db.Value[int64], "SELECT seq FROM spend_journal WHERE node_id = $1 AND seq > $2 ORDER BY seq LIMIT $3", of.node, of.after, of.limit)
+	if err != nil {
+		return 0, false, err
+	}
+	var failed error
+	without := 0
+	for _, seq := range rows {
+		one := of
+		one.after, one.limit = seq-1, 1
+		_, _, err := s.postBatch(ctx, one)
+		if isPermanent(err) {
+			cause, without = err, without+1
+			one.chargesOnly = true
+			_, _, err = s.postBatch(ctx, one)
+		}
+		if isPermanent(err) {
+			failed = errors.Join(failed, fmt.Errorf("commit %d: %w", seq, err))
+			continue
+		}
+		if err != nil {
+			return last, false, err
+		}
+		last = seq
+	}
+	slog.Error("failed to post charges; posted them one by one, and some without alerts and leases", "node", of.node, "commits", len(rows), "without", without, "error", cause)
+	return last, int64(len(rows)) == of.limit, failed
 }
 
 // postJournal posts a batch of rows and deletes them, so that each is posted once. It
@@ -233,9 +280,9 @@ func (s *Settler) postJournal(ctx context.Context, tx *db.Tx, of journalOf) (las
 	rows, err := tx.Query(ctx, `DELETE FROM spend_journal WHERE node_id = $1 AND seq IN (SELECT seq FROM
 		(SELECT seq, sum(octet_length(postings)) OVER (ORDER BY seq) - octet_length(postings) AS before FROM spend_journal WHERE node_id = $1 AND seq > $2 ORDER BY seq LIMIT $3) AS r
 		WHERE before < $4) RETURNING seq, postings`,
-		of.node, of.after, int64(maxPosted), int64(maxPostedBytes))
+		of.node, of.after, of.limit, int64(maxPostedBytes))
 	owner := ""
-	if of.alive {
+	if of.alive && !of.chargesOnly {
 		owner = of.node
 	}
 	t, n, size := newTotals(), 0, 0
@@ -256,7 +303,7 @@ func (s *Settler) postJournal(ctx context.Context, tx *db.Tx, of journalOf) (las
 	if err != nil || n == 0 {
 		return last, false, err
 	}
-	return last, n == maxPosted || size >= maxPostedBytes, t.write(ctx, tx, s)
+	return last, int64(n) == of.limit || size >= maxPostedBytes, t.write(ctx, tx, s, !of.chargesOnly)
 }
 
 // CloseEvicted posts the journals of evicted nodes, and ends the leases of those whose
@@ -285,14 +332,15 @@ func hasJournal(ctx context.Context, tx *db.Tx, node string) (bool, error) {
 }
 
 func (s *Settler) closeEvicted(ctx context.Context, node string) error {
-	for more := true; more; {
+	of := journalOf{node: node, limit: maxPosted}
+	for more, singly := true, false; more; {
 		err := s.db.Write(ctx, func(tx *db.Tx) error {
 			open, err := audit.HasOpen(ctx, tx, node)
 			if err != nil || open {
 				more = false
 				return err // the next recovery charges them
 			}
-			if _, _, err = s.postJournal(ctx, tx, journalOf{node: node}); err != nil {
+			if _, _, err = s.postJournal(ctx, tx, of); err != nil {
 				return err
 			}
 			// Another node, or the evicted one, may have posted the same rows meanwhile. Then
@@ -302,6 +350,11 @@ func (s *Settler) closeEvicted(ctx context.Context, node string) error {
 			}
 			return closeLeases(ctx, tx, node)
 		})
+		if isPermanent(err) && !singly {
+			singly = true
+			_, _, err = s.postSingly(ctx, of, err)
+			more = true
+		}
 		if err != nil {
 			return err
 		}

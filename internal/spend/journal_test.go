@@ -85,7 +85,7 @@ func TestLeasesOfADeadNodeCoverItsChargesUntilAllArePosted(t *testing.T) {
 		first, second := newFixture(t, d, 0), newFixture(t, d, 0)
 		closed := make(chan error, 1)
 		o.write(func(ctx context.Context, tx *db.Tx) error {
-			_, more, err := first.settler.postJournal(ctx, tx, journalOf{node: o.node.ID})
+			_, more, err := first.settler.postJournal(ctx, tx, journalOf{node: o.node.ID, limit: maxPosted})
 			if err != nil || !more {
 				return fmt.Errorf("the journal is posted in one part (%v)", err)
 			}
@@ -160,6 +160,67 @@ func TestChargesWithoutALeaseArePosted(t *testing.T) {
 	})
 }
 
+// TestChargesArePostedWithoutWhatFails: neither the same charges nor those of others may wait forever.
+func TestChargesArePostedWithoutWhatFails(t *testing.T) {
+	t.Parallel()
+	for name, breakIt := range map[string]string{
+		"a lease that doesn't cover a charge": "UPDATE spend_leases SET granted = 1 WHERE level = 'workspace' AND account_id = $1",
+		"a budget that can't be read":         "UPDATE workspaces SET alert_thresholds = '{' WHERE id = $1",
+	} {
+		for _, dead := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s dead=%v", name, dead), func(t *testing.T) {
+				t.Parallel()
+				dbtest.Each(t, func(t *testing.T, d *db.DB) {
+					o := newFixture(t, d, 100*credits.Credit)
+					for range 3 {
+						o.settleEntries(audit.Settlement{Entry: o.entry(o.reserve(10*credits.Credit), 4*credits.Credit)})
+					}
+					o.write(func(ctx context.Context, tx *db.Tx) error {
+						_, err := tx.Exec(ctx, breakIt, o.workspace.ID)
+						return err
+					})
+					post := o.settler.Post
+					if dead {
+						evict(t, d, o.node)
+						post = newFixture(t, d, 0).settler.CloseEvicted
+					}
+					if err := post(t.Context()); err != nil {
+						t.Error(err)
+					}
+					if got := o.balance(); got.Spent != 12*credits.Credit || o.journaled() != 0 {
+						t.Errorf("got %+v and %d rows in the journal, want 12 credits spent and none", got, o.journaled())
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestUnreadableChargesKeepTheirLease: their amount isn't known, so the credits stay leased, and others are posted.
+func TestUnreadableChargesKeepTheirLease(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newFixture(t, d, 100*credits.Credit)
+		for range 3 {
+			o.settleEntries(audit.Settlement{Entry: o.entry(o.reserve(10*credits.Credit), 4*credits.Credit)})
+		}
+		o.write(func(ctx context.Context, tx *db.Tx) error {
+			_, err := tx.Exec(ctx, "UPDATE spend_journal SET postings = '{' WHERE node_id = $1 AND seq = 2", o.node.ID)
+			return err
+		})
+		check := func(err error) {
+			t.Helper()
+			if got := o.balance(); err == nil || got.Spent != 8*credits.Credit || got.Reserved < 4*credits.Credit || o.journaled() != 1 {
+				t.Errorf("got %v, %+v and %d rows in the journal, want an error, 8 credits spent, 4 leased and 1 row", err, got, o.journaled())
+			}
+		}
+		check(o.settler.Post(t.Context()))
+		check(o.cache.ReleaseUnused(t.Context(), ""))
+		evict(t, d, o.node)
+		check(newFixture(t, d, 0).settler.CloseEvicted(t.Context()))
+	})
+}
+
 // TestRefusalKnowsWhatIsCharged: a charge that isn't posted counts as spent and not as reserved, so the request doesn't wait for
 // other nodes and isn't told to retry.
 func TestRefusalKnowsWhatIsCharged(t *testing.T) {
@@ -214,7 +275,7 @@ func TestLargeJournalIsPostedInParts(t *testing.T) {
 		var last int64
 		var more bool
 		o.write(func(ctx context.Context, tx *db.Tx) (err error) {
-			last, more, err = o.settler.postJournal(ctx, tx, journalOf{o.node.ID, 0, true})
+			last, more, err = o.settler.postJournal(ctx, tx, journalOf{node: o.node.ID, limit: maxPosted, alive: true})
 			return err
 		})
 		if last == 0 || last == commits || !more {

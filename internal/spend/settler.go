@@ -117,7 +117,7 @@ func (s *Settler) settleAll(ctx context.Context, tx *db.Tx, list []item) error {
 		}
 	}
 	if !direct.isEmpty() {
-		if err := direct.write(ctx, tx, s); err != nil {
+		if err := direct.write(ctx, tx, s, true); err != nil {
 			return err
 		}
 	}
