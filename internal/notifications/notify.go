@@ -130,7 +130,7 @@ func (s *Service) notifyBudget(ctx context.Context, tx *db.Tx, n *notice) error 
 		URL:         data.Page,
 		WorkspaceID: n.WorkspaceID, Environment: n.Environment, Data: n.data}
 	if b.Threshold == 0 {
-		m.Title = data.Subject() + " has no budget left"
+		m.Title = data.Subject() + " has too little budget left"
 		m.Text = fmt.Sprintf("%s of %s credits are spent, and requests that could cost more than is left fail with 402. %s", b.Spent, b.Budget, resets)
 	}
 	return s.post(ctx, tx, m)

@@ -60,7 +60,7 @@ func (p publishedSet) covers(o publishedSet) bool {
 type dueAlert struct {
 	key     accountPeriod
 	spent   credits.Micro
-	refused bool // the budget has refused a request
+	refused bool // the budget has refused a small request
 	now     time.Time
 }
 
@@ -272,10 +272,10 @@ func (a *alertBudget) isIn(p Period) bool {
 	return p.Window() == cmp.Or(a.window, accounts.WindowMonth)
 }
 
-// refusedBy returns the account whose budget refused the request.
+// refusedBy returns the account whose budget is exhausted, so that it refused the request.
 func refusedBy(e *audit.Entry) (accountPeriod, bool) {
 	r, refused := e.Hold.(*Refusal)
-	if !refused || r.Transient || e.Environment != accounts.Live {
+	if !refused || !r.Exhausted || e.Environment != accounts.Live {
 		return accountPeriod{}, false
 	}
 	return accountPeriod{r.Account, PeriodIn(r.Window, e.CreatedAt)}, true

@@ -127,19 +127,38 @@ func TestRefusedRequestAlertsOnce(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
 		o := newBudgeted(t, d, 400*credits.Credit, 200*credits.Credit, 100*credits.Credit)
 		o.settleEntries(o.spent(40 * credits.Credit))
-		refuse := func(r *Refusal) {
+		refuse := func(spent, amount credits.Micro) {
 			s := o.spent(0)
-			s.Entry.Status, s.Entry.Hold = 402, r
+			s.Entry.Status, s.Entry.Hold = 402, (&Refusal{Account: Account{Key, o.key.ID}, Limit: 100 * credits.Credit, Spent: spent}).For(amount)
 			o.settleEntries(s)
 		}
-		refuse(&Refusal{Account: Account{Key, o.key.ID}, Transient: true}) // others will be served
+		refuse(40*credits.Credit, 60*credits.Credit) // others will be served
+		refuse(40*credits.Credit, 61*credits.Credit) // too large, with most of the budget left
 		o.want()
+		o.settleEntries(o.spent(52 * credits.Credit)) // 92
+		refuse(92*credits.Credit, 11*credits.Credit)
+		o.want("key 50", "key 80")
 		for range 3 {
-			refuse(&Refusal{Account: Account{Key, o.key.ID}})
+			refuse(92*credits.Credit, 10*credits.Credit)
 		}
-		o.want("key exceeded")
+		o.want("key 50", "key 80", "key exceeded")
+		o.settleEntries(o.spent(8 * credits.Credit)) // 100
+		o.want("key 50", "key 80", "key exceeded", "key 95", "project 50")
+	})
+}
+
+// TestOversizedRequestDoesNotSilenceTheEndOfABudget: it is refused long before the budget is used up.
+func TestOversizedRequestDoesNotSilenceTheEndOfABudget(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newBudgeted(t, d, 400*credits.Credit, 400*credits.Credit, 100*credits.Credit)
+		o.settleEntries(o.spent(40 * credits.Credit))
+		s := o.spent(0)
+		s.Entry.Status, s.Entry.Hold = 402, (&Refusal{Account: Account{Key, o.key.ID}, Limit: 100 * credits.Credit, Spent: 40 * credits.Credit}).For(61*credits.Credit)
+		o.settleEntries(s)
+		o.want()
 		o.settleEntries(o.spent(60 * credits.Credit))
-		o.want("key exceeded", "key 50", "key 80", "key 95", "project 50")
+		o.want("key 50", "key 80", "key 95", "key exceeded")
 	})
 }
 

@@ -57,7 +57,7 @@ func (s *Settler) Journal(node string) *Settler {
 type totals struct {
 	*postings
 	usage   usageTotals
-	refused map[accountPeriod]bool // budgets that refused a request
+	refused map[accountPeriod]bool // exhausted budgets that refused a request
 }
 
 func newTotals() *totals {

@@ -25,7 +25,13 @@ type Refusal struct {
 	// Transient means that only reservations block the request, so it may fit
 	// when they end. Retrying any other refusal is pointless.
 	Transient bool
+	// Exhausted means that not even a small request fits, so the budget counts as used up.
+	Exhausted bool
 }
+
+// smallShare is the part of a budget that a small request needs at most, as a divisor. Requests that need
+// more can be refused long before the budget is used up.
+const smallShare = 10
 
 func (r *Refusal) Error() string {
 	return fmt.Sprintf("the %s has spent %s of %s, and %s are reserved", r.Level, r.Spent, r.Limit, r.Reserved)
@@ -43,6 +49,7 @@ func (r *Refusal) For(amount credits.Micro) *Refusal {
 	out := *r
 	// Reservations may have ended since the refusal.
 	out.Transient = r.Level != Run && r.Limit > 0 && amount <= r.Limit-r.Spent
+	out.Exhausted = !out.Transient && amount <= r.Limit/smallShare
 	return &out
 }
 

@@ -81,11 +81,16 @@ func (c *client) wakeNotifications(t *testing.T, d time.Duration) {
 func TestBudgetAlertsReachPeople(t *testing.T) {
 	eachNotified(t, func(t *testing.T, m *gatewayClient, mails *smtp.Server, chat *chatTool) {
 		m.ask(t, "PATCH", "/v1/notifications", map[string]any{"webhook": map[string]any{"url": chat.URL + "/services/secret-path", "format": "slack"}}).Want(t, 200, "")
-		made := m.post(t, "/v1/keys", map[string]any{"name": "shop <!channel>", "scopes": []string{"*"}, "monthly_budget": 2.5, "alert_thresholds": []int{40}, "alert_email": "oncall@example.com"})
+		made := m.post(t, "/v1/keys", map[string]any{"name": "shop <!channel>", "scopes": []string{"*"}, "monthly_budget": 12, "alert_thresholds": []int{40}, "alert_email": "oncall@example.com"})
 		spender := *m
 		spender.client = &client{Server: m.Server, workspace: m.workspace, env: m.env, key: made.Text("value")}
-		m.queueOneCredit(3)
-		m.entry(t, spender.chat(t, oneCreditBody()).Want(t, 200, ""))
+		m.queueOneCredit(11)
+		spend := func(n int) {
+			for range n {
+				m.entry(t, spender.chat(t, oneCreditBody()).Want(t, 200, ""))
+			}
+		}
+		spend(5)
 		// To the owner, the admin and the key's address.
 		got := mails.Wait(t, 3)
 		var to []string
@@ -105,9 +110,10 @@ func TestBudgetAlertsReachPeople(t *testing.T) {
 			t.Errorf("got message %s (%v)", chat.messages()[0], err)
 		}
 
-		// Used up: the third call is refused, and so is the fourth.
+		// A request that could cost most of the budget is refused without an alert. Used up, two small ones are.
 		m.ask(t, "PATCH", "/v1/notifications", map[string]any{"webhook": map[string]any{"format": "json"}}).Want(t, 200, "")
-		m.entry(t, spender.chat(t, oneCreditBody()).Want(t, 200, ""))
+		m.entry(t, spender.chat(t, body("small", "hi", map[string]any{"max_tokens": 1000})).Want(t, 402, "budget_exceeded"))
+		spend(6)
 		for range 2 {
 			m.entry(t, spender.chat(t, oneCreditBody()).Want(t, 402, "budget_exceeded"))
 		}
@@ -121,8 +127,8 @@ func TestBudgetAlertsReachPeople(t *testing.T) {
 				Spent       float64
 			}
 		}
-		if err := json.Unmarshal([]byte(chat.messages()[1]), &event); err != nil || event.Object != "notification" || event.Type != "budget.exceeded" || event.Data.Budget != 2.5 ||
-			event.Data.Spent != 2 || event.Data.LimitSource != "key" || !strings.HasSuffix(event.URL, "/live/keys/"+made.Text("id")) {
+		if err := json.Unmarshal([]byte(chat.messages()[1]), &event); err != nil || event.Object != "notification" || event.Type != "budget.exceeded" || event.Data.Budget != 12 ||
+			event.Data.Spent != 11 || event.Data.LimitSource != "key" || !strings.HasSuffix(event.URL, "/live/keys/"+made.Text("id")) {
 			t.Errorf("got message %s (%v)", chat.messages()[1], err)
 		}
 		if list := m.get(t, "/v1/events"); len(list.At("data").([]any)) != 2 {
@@ -132,7 +138,7 @@ func TestBudgetAlertsReachPeople(t *testing.T) {
 			t.Errorf("got %d emails, want 6", n)
 		}
 		// Low credits are emailed as well.
-		m.ask(t, "PATCH", "/v1/billing", map[string]any{"monthly_credits": 2.1, "alert_thresholds": []int{}}).Want(t, 200, "")
+		m.ask(t, "PATCH", "/v1/billing", map[string]any{"monthly_credits": 11.1, "alert_thresholds": []int{}}).Want(t, 200, "")
 		if last := mails.Wait(t, 8)[7]; !strings.Contains(string(last.Data), "Credits are running low") {
 			t.Errorf("got email %s", last.Data)
 		}

@@ -1659,7 +1659,7 @@ type BillingUpdate struct {
 	MonthlyCredits *Credits `json:"monthly_credits,omitempty"`
 }
 
-// BudgetExceeded A budget that is used up, or has less left than a request could cost: the data of `budget.exceeded`.
+// BudgetExceeded A budget that is used up, or has refused a request that needs at most a tenth of it: the data of `budget.exceeded`.
 type BudgetExceeded struct {
 	// Budget An amount of credits, with up to six decimal places.
 	Budget Credits `json:"budget"`
@@ -7174,7 +7174,7 @@ type ClientInterface interface {
 	//
 	// When a charge or an update brings the remaining credits below the threshold, Turnpike publishes `billing.credits.low` once. The alert re-arms with a new month, or when an update brings the remaining credits to the threshold or above.
 	//
-	// When spending reaches one of the `alert_thresholds` of a budget, Turnpike publishes `budget.threshold_reached`, once per month and budget. When a budget is used up or refuses a request, it publishes `budget.exceeded` once. Owners and admins get an email about each alert.
+	// When spending reaches one of the `alert_thresholds` of a budget, Turnpike publishes `budget.threshold_reached`, once per month and budget. When a budget is used up, or refuses a request that needs at most a tenth of it, Turnpike publishes `budget.exceeded` once. Owners and admins get an email about each alert.
 	//
 	// Requires the scope `billing:write`.
 	//
@@ -7189,7 +7189,7 @@ type ClientInterface interface {
 	//
 	// When a charge or an update brings the remaining credits below the threshold, Turnpike publishes `billing.credits.low` once. The alert re-arms with a new month, or when an update brings the remaining credits to the threshold or above.
 	//
-	// When spending reaches one of the `alert_thresholds` of a budget, Turnpike publishes `budget.threshold_reached`, once per month and budget. When a budget is used up or refuses a request, it publishes `budget.exceeded` once. Owners and admins get an email about each alert.
+	// When spending reaches one of the `alert_thresholds` of a budget, Turnpike publishes `budget.threshold_reached`, once per month and budget. When a budget is used up, or refuses a request that needs at most a tenth of it, Turnpike publishes `budget.exceeded` once. Owners and admins get an email about each alert.
 	//
 	// Requires the scope `billing:write`.
 	//
@@ -8713,7 +8713,7 @@ func (c *Client) GetBilling(ctx context.Context, params *GetBillingParams, reqEd
 //
 // When a charge or an update brings the remaining credits below the threshold, Turnpike publishes `billing.credits.low` once. The alert re-arms with a new month, or when an update brings the remaining credits to the threshold or above.
 //
-// When spending reaches one of the `alert_thresholds` of a budget, Turnpike publishes `budget.threshold_reached`, once per month and budget. When a budget is used up or refuses a request, it publishes `budget.exceeded` once. Owners and admins get an email about each alert.
+// When spending reaches one of the `alert_thresholds` of a budget, Turnpike publishes `budget.threshold_reached`, once per month and budget. When a budget is used up, or refuses a request that needs at most a tenth of it, Turnpike publishes `budget.exceeded` once. Owners and admins get an email about each alert.
 //
 // Requires the scope `billing:write`.
 //
@@ -8738,7 +8738,7 @@ func (c *Client) UpdateBillingWithBody(ctx context.Context, params *UpdateBillin
 //
 // When a charge or an update brings the remaining credits below the threshold, Turnpike publishes `billing.credits.low` once. The alert re-arms with a new month, or when an update brings the remaining credits to the threshold or above.
 //
-// When spending reaches one of the `alert_thresholds` of a budget, Turnpike publishes `budget.threshold_reached`, once per month and budget. When a budget is used up or refuses a request, it publishes `budget.exceeded` once. Owners and admins get an email about each alert.
+// When spending reaches one of the `alert_thresholds` of a budget, Turnpike publishes `budget.threshold_reached`, once per month and budget. When a budget is used up, or refuses a request that needs at most a tenth of it, Turnpike publishes `budget.exceeded` once. Owners and admins get an email about each alert.
 //
 // Requires the scope `billing:write`.
 //
@@ -16668,7 +16668,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// When a charge or an update brings the remaining credits below the threshold, Turnpike publishes `billing.credits.low` once. The alert re-arms with a new month, or when an update brings the remaining credits to the threshold or above.
 	//
-	// When spending reaches one of the `alert_thresholds` of a budget, Turnpike publishes `budget.threshold_reached`, once per month and budget. When a budget is used up or refuses a request, it publishes `budget.exceeded` once. Owners and admins get an email about each alert.
+	// When spending reaches one of the `alert_thresholds` of a budget, Turnpike publishes `budget.threshold_reached`, once per month and budget. When a budget is used up, or refuses a request that needs at most a tenth of it, Turnpike publishes `budget.exceeded` once. Owners and admins get an email about each alert.
 	//
 	// Requires the scope `billing:write`.
 	//
@@ -16683,7 +16683,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// When a charge or an update brings the remaining credits below the threshold, Turnpike publishes `billing.credits.low` once. The alert re-arms with a new month, or when an update brings the remaining credits to the threshold or above.
 	//
-	// When spending reaches one of the `alert_thresholds` of a budget, Turnpike publishes `budget.threshold_reached`, once per month and budget. When a budget is used up or refuses a request, it publishes `budget.exceeded` once. Owners and admins get an email about each alert.
+	// When spending reaches one of the `alert_thresholds` of a budget, Turnpike publishes `budget.threshold_reached`, once per month and budget. When a budget is used up, or refuses a request that needs at most a tenth of it, Turnpike publishes `budget.exceeded` once. Owners and admins get an email about each alert.
 	//
 	// Requires the scope `billing:write`.
 	//
@@ -20177,7 +20177,7 @@ func (c *ClientWithResponses) GetBillingWithResponse(ctx context.Context, params
 //
 // When a charge or an update brings the remaining credits below the threshold, Turnpike publishes `billing.credits.low` once. The alert re-arms with a new month, or when an update brings the remaining credits to the threshold or above.
 //
-// When spending reaches one of the `alert_thresholds` of a budget, Turnpike publishes `budget.threshold_reached`, once per month and budget. When a budget is used up or refuses a request, it publishes `budget.exceeded` once. Owners and admins get an email about each alert.
+// When spending reaches one of the `alert_thresholds` of a budget, Turnpike publishes `budget.threshold_reached`, once per month and budget. When a budget is used up, or refuses a request that needs at most a tenth of it, Turnpike publishes `budget.exceeded` once. Owners and admins get an email about each alert.
 //
 // Requires the scope `billing:write`.
 //
@@ -20198,7 +20198,7 @@ func (c *ClientWithResponses) UpdateBillingWithBodyWithResponse(ctx context.Cont
 //
 // When a charge or an update brings the remaining credits below the threshold, Turnpike publishes `billing.credits.low` once. The alert re-arms with a new month, or when an update brings the remaining credits to the threshold or above.
 //
-// When spending reaches one of the `alert_thresholds` of a budget, Turnpike publishes `budget.threshold_reached`, once per month and budget. When a budget is used up or refuses a request, it publishes `budget.exceeded` once. Owners and admins get an email about each alert.
+// When spending reaches one of the `alert_thresholds` of a budget, Turnpike publishes `budget.threshold_reached`, once per month and budget. When a budget is used up, or refuses a request that needs at most a tenth of it, Turnpike publishes `budget.exceeded` once. Owners and admins get an email about each alert.
 //
 // Requires the scope `billing:write`.
 //

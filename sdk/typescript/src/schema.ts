@@ -1179,7 +1179,7 @@ export interface paths {
          *
          *     When a charge or an update brings the remaining credits below the threshold, Turnpike publishes `billing.credits.low` once. The alert re-arms with a new month, or when an update brings the remaining credits to the threshold or above.
          *
-         *     When spending reaches one of the `alert_thresholds` of a budget, Turnpike publishes `budget.threshold_reached`, once per month and budget. When a budget is used up or refuses a request, it publishes `budget.exceeded` once. Owners and admins get an email about each alert.
+         *     When spending reaches one of the `alert_thresholds` of a budget, Turnpike publishes `budget.threshold_reached`, once per month and budget. When a budget is used up, or refuses a request that needs at most a tenth of it, Turnpike publishes `budget.exceeded` once. Owners and admins get an email about each alert.
          *
          *     Requires the scope `billing:write`.
          */
@@ -1762,7 +1762,7 @@ export interface webhooks {
         };
         get?: never;
         put?: never;
-        /** A budget is used up */
+        /** A budget is used up, or has too little left for a small request */
         post: operations["onBudgetExceeded"];
         delete?: never;
         options?: never;
@@ -4237,7 +4237,7 @@ export interface components {
         };
         /**
          * used-up budget
-         * @description A budget that is used up, or has less left than a request could cost: the data of `budget.exceeded`.
+         * @description A budget that is used up, or has refused a request that needs at most a tenth of it: the data of `budget.exceeded`.
          */
         BudgetExceeded: {
             /** @description The level of the budget: `workspace`, `project`, `key` or `user`. More values may be added. */
