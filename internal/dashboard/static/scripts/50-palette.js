@@ -27,9 +27,11 @@ const palette = (() => {
   let shown = [];
   let at = 0;
 
-  function draw(items) {
+  // draw shows items. If more may come, it says so instead of that there are none. The
+  // selected item stays.
+  function draw(items, waits) {
+    const selected = Math.max(0, items.findIndex((item) => item === shown[at]));
     shown = items;
-    at = 0;
     list.replaceChildren(...items.map((item, i) => {
       const row = make("li", { id: "palette-" + i }, make("span", { className: "kind", textContent: item.kind }), make("span", { className: "name", textContent: item.name }), make("span", { className: "detail", textContent: item.detail ?? "" }));
       row.setAttribute("role", "option");
@@ -37,9 +39,9 @@ const palette = (() => {
       row.addEventListener("pointermove", () => select(i));
       return row;
     }));
-    status.textContent = items.length === 1 ? "1 result" : items.length + " results";
-    if (!items.length) list.append(make("li", { className: "none", textContent: "No results" }));
-    select(0);
+    status.textContent = waits ? "" : items.length === 1 ? "1 result" : items.length + " results";
+    if (!items.length) list.append(make("li", { className: "none", textContent: waits ? "Searching…" : "No results" }));
+    select(selected);
   }
   function select(i) {
     at = i;
@@ -54,26 +56,41 @@ const palette = (() => {
   }
 
   let asked = 0;
+  let waiting = false; // for the server's results
+  let entered = false; // Enter was pressed meanwhile, with nothing to open
   async function search() {
     const text = input.value.trim();
     const words = text.toLowerCase().split(/\s+/);
     const named = fixed.filter((item) => words.every((word) => item.name.toLowerCase().includes(word)));
-    draw(named);
     const turn = ++asked;
-    if (!text) return;
+    shown = [];
+    at = 0;
+    entered = false;
+    waiting = text !== "";
+    draw(named, waiting);
+    if (!waiting) return;
     await new Promise((done) => setTimeout(done, 120));
     if (turn !== asked) return;
+    let found = [];
     try {
       const response = await fetch(opener.dataset.palette + "?q=" + encodeURIComponent(text), { headers: { Accept: "application/json" } });
-      if (response.ok && turn === asked) draw([...named, ...await response.json()]);
+      if (response.ok) found = await response.json();
     } catch { /* the pages and actions remain */ }
+    if (turn !== asked) return;
+    waiting = false;
+    draw([...named, ...found]);
+    if (entered && dialog.open) open(shown[0]);
   }
 
   input.addEventListener("input", search);
   input.addEventListener("keydown", (event) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step && shown.length) { event.preventDefault(); select((at + step + shown.length) % shown.length); }
-    if (event.key === "Enter") { event.preventDefault(); open(shown[at]); }
+    if (event.key === "Enter") {
+      event.preventDefault();
+      entered = waiting && !shown.length;
+      open(shown[at]);
+    }
   });
   dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
   document.body.append(dialog);
@@ -115,7 +132,7 @@ const shortcuts = (() => {
     next?.closest("tr").scrollIntoView({ block: "nearest" });
   }
 
-  let going = 0; // when g was pressed
+  let going = -Infinity; // when g was pressed
   document.addEventListener("keydown", (event) => {
     if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k" && palette) {
       event.preventDefault();
@@ -124,7 +141,7 @@ const shortcuts = (() => {
     }
     if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog, [contenteditable]") || localStorage.getItem(off)) return;
     const page = performance.now() - going < 1500 && pages.get(event.key);
-    going = 0;
+    going = -Infinity;
     if (page) { event.preventDefault(); page.click(); return; }
     switch (event.key) {
       case "g": going = performance.now(); break;
