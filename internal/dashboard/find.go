@@ -11,6 +11,8 @@ import (
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/db"
+	"turnpike/internal/endusers"
+	"turnpike/internal/gateway"
 )
 
 // findResult is an object that the command palette offers.
@@ -73,7 +75,11 @@ var finders = []finder{
 	{access.WebhooksRead, (*request).findEndpoints},
 	{access.RoutesRead, (*request).findRoutes},
 	{access.ToolServersRead, (*request).findToolServers},
+	{access.KeysRead, (*request).findRules},
+	{access.ModelsRead, (*request).findModels},
+	{access.UsersRead, (*request).findUsers},
 	{"", (*request).findMembers},
+	{"", (*request).findProviders},
 }
 
 // matching returns the results whose name or detail contains the text.
@@ -143,4 +149,56 @@ func (req *request) findMembers(text string) (all []findResult, err error) {
 		all = append(all, findResult{"Member", cmp.Or(u.Name, u.Email), u.Email, req.to("team")})
 	}
 	return matching(text, all), err
+}
+
+func (req *request) findRules(text string) (all []findResult, err error) {
+	list, err := req.s.Federation.List(req.Context(), req.s.DB, req.principal.Visibility(), db.Page{Limit: maxNamed})
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range list.Rows {
+		all = append(all, findResult{"Federation rule", r.Name, r.Issuer, req.to("federation/" + r.ID)})
+	}
+	return matching(text, all), nil
+}
+
+func (req *request) findModels(text string) (all []findResult, err error) {
+	callable, err := req.s.Gateway.Models(req.Context(), gateway.Owner{Principal: req.principal})
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range callable.Models {
+		if containsFold(m.ID, text) {
+			all = append(all, findResult{"Model", m.ID, m.Provider, req.to("models?" + url.Values{"q": {m.ID}}.Encode())})
+		}
+	}
+	return all, nil
+}
+
+// findUsers finds the end user with an ID of the workspace, and those of the newest ones whose ID contains the text.
+func (req *request) findUsers(text string) (all []findResult, err error) {
+	t := req.workspace.In(req.env)
+	exact, _, err := endusers.List(req.Context(), req.s.DB, t, endusers.Filter{Name: text}, db.Page{Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	newest, _, err := endusers.List(req.Context(), req.s.DB, t, endusers.Filter{}, db.Page{Limit: maxNamed})
+	for i, u := range append(exact, newest...) {
+		if i == 0 || len(exact) == 0 || u.ID != exact[0].ID {
+			all = append(all, findResult{"User", u.Name, u.ID, req.to("users/" + u.ID)})
+		}
+	}
+	return matching(text, all), err
+}
+
+// findProviders finds providers for operators, whose pages only they can open.
+func (req *request) findProviders(text string) (all []findResult, err error) {
+	is, err := req.isOperator()
+	if err != nil || !is {
+		return nil, err
+	}
+	for _, name := range req.s.Facts().Providers {
+		all = append(all, findResult{"Provider", name, "", providerPath(name)})
+	}
+	return matching(text, all), nil
 }

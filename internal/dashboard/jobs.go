@@ -121,7 +121,9 @@ type jobsData struct {
 
 func (tab jobTab) listPage(req *request) (*view, error) {
 	f := media.Filter{Kind: tab.Kind}
-	box, err := req.searchWork(workFields{example: "status:failed project:shop last:7d", model: true, search: &f.WorkSearch}, logsearch.Field{Name: "status", Label: "Status",
+	box, err := req.searchWork(workFields{example: "status:failed project:shop last:7d", models: func() ([]string, error) {
+		return modelsOfJobs(req.Context(), req.history(), req.workspace.In(req.env), tab.Kind)
+	}, search: &f.WorkSearch}, logsearch.Field{Name: "status", Label: "Status",
 		Help: string(media.Failed), Values: logsearch.Strings(tab.states), Only: true, Set: logsearch.OneOf(&f.Status, tab.states)})
 	if err != nil || box == nil {
 		return nil, err

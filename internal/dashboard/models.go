@@ -131,7 +131,7 @@ func (req *request) providerRows() ([]providerRow, error) {
 	}
 	for _, name := range req.s.Facts().Providers {
 		if p := row(name); operator {
-			p.Test = serverPath + "/providers/" + name
+			p.Test = providerPath(name)
 		}
 	}
 	var total int64

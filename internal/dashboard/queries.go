@@ -10,6 +10,7 @@ import (
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/ids"
+	"turnpike/internal/media"
 	"turnpike/internal/spend"
 	"turnpike/internal/webhooks"
 )
@@ -169,10 +170,7 @@ func spenders(ctx context.Context, q db.Querier, query string, args ...any) ([]s
 // newestKeyNames returns the names of the newest keys, for pickers. The hidden keys of playgrounds are left out.
 func newestKeyNames(ctx context.Context, q db.Querier, t accounts.Tenant) ([]string, error) {
 	rows, err := q.Query(ctx, `SELECT name FROM keys WHERE workspace_id = $1 AND environment = $2 AND member_id IS NULL ORDER BY id DESC LIMIT $3`, t.WorkspaceID, t.Environment, int64(maxChoices))
-	return db.All(rows, err, func(r db.Row) (name string, err error) {
-		err = r.Scan(&name)
-		return name, err
-	})
+	return db.All(rows, err, scanName)
 }
 
 // keysNamed returns the IDs of the newest keys whose name matches a pattern with *. Case
@@ -207,6 +205,32 @@ func modelsInUse(ctx context.Context, q db.Querier, t accounts.Tenant, now time.
 		return err
 	})
 	return named(models), named(providers), err
+}
+
+// maxWorkScan is how many of the newest jobs or runs are scanned for models.
+const maxWorkScan = 200
+
+// modelsOfJobs returns the models of the newest jobs of a kind, by name.
+func modelsOfJobs(ctx context.Context, q db.Querier, t accounts.Tenant, kind media.Kind) ([]string, error) {
+	rows, err := q.Query(ctx, `SELECT DISTINCT model FROM
+		(SELECT model FROM media_jobs WHERE workspace_id = $1 AND environment = $2 AND kind = $3 ORDER BY id DESC LIMIT $4) AS newest`,
+		t.WorkspaceID, t.Environment, string(kind), int64(maxWorkScan))
+	list, err := db.All(rows, err, scanName)
+	return named(list), err
+}
+
+// modelsOfRuns returns the models of the newest runs, by name.
+func modelsOfRuns(ctx context.Context, q db.Querier, t accounts.Tenant) ([]string, error) {
+	rows, err := q.Query(ctx, `SELECT DISTINCT model FROM
+		(SELECT model FROM agent_runs WHERE workspace_id = $1 AND environment = $2 ORDER BY id DESC LIMIT $3) AS newest`,
+		t.WorkspaceID, t.Environment, int64(maxWorkScan))
+	list, err := db.All(rows, err, scanName)
+	return named(list), err
+}
+
+func scanName(r db.Row) (name string, err error) {
+	err = r.Scan(&name)
+	return name, err
 }
 
 // named returns the names in order, without duplicates and empty ones.

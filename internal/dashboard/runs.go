@@ -57,7 +57,9 @@ type runsData struct {
 
 func runsPage(req *request) (*view, error) {
 	var f agents.Filter
-	box, err := req.searchWork(workFields{example: "status:failed model:gpt* key:\"My key\"", model: true, search: &f.WorkSearch}, logsearch.Field{Name: "status", Label: "Status",
+	box, err := req.searchWork(workFields{example: "status:failed model:gpt* key:\"My key\"", models: func() ([]string, error) {
+		return modelsOfRuns(req.Context(), req.history(), req.workspace.In(req.env))
+	}, search: &f.WorkSearch}, logsearch.Field{Name: "status", Label: "Status",
 		Help: string(agents.Failed), Values: logsearch.Strings(agents.Statuses), Only: true, Set: logsearch.OneOf(&f.Status, agents.Statuses)})
 	if err != nil || box == nil {
 		return nil, err

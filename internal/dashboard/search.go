@@ -1,6 +1,8 @@
 package dashboard
 
 import (
+	"cmp"
+	"errors"
 	"maps"
 	"net/http"
 	"net/url"
@@ -9,11 +11,14 @@ import (
 	"time"
 
 	"turnpike/internal/accounts"
+	"turnpike/internal/agents"
 	"turnpike/internal/db"
+	"turnpike/internal/fault"
 	"turnpike/internal/ids"
 	"turnpike/internal/keyring"
 	"turnpike/internal/logsearch"
 	"turnpike/internal/visibility"
+	"turnpike/internal/web"
 )
 
 // searchable is what a list can be searched by.
@@ -65,7 +70,7 @@ func (req *request) search(l searchable) (*searchBox, error) {
 	box := &searchBox{Example: l.Example, Period: &logsearch.Period{}, Path: req.R.URL.Path, Lasts: logsearch.Lasts, old: l.Old}
 	word := l.Word
 	l.Word = func(text string) string {
-		if idTable(text) != "" {
+		if pageOf(text) != nil {
 			return "id"
 		}
 		if word == nil {
@@ -260,7 +265,7 @@ func (req *request) projectChoices() ([]string, error) {
 // workFields says how a list of jobs or runs is searched.
 type workFields struct {
 	example string
-	model   bool // its records have a model
+	models  func() ([]string, error) // that its records have; nil if they have none
 	search  *visibility.WorkSearch
 }
 
@@ -278,8 +283,12 @@ func (req *request) searchWork(w workFields, status logsearch.Field) (*searchBox
 	var key string
 	l := searchable{Example: w.example}
 	l.Fields = []logsearch.Field{status}
-	if w.model {
-		l.Fields = append(l.Fields, logsearch.Field{Name: "model", Label: "Model", Help: "gpt*", Set: logsearch.Text(&w.search.Model)})
+	if w.models != nil {
+		models, err := w.models()
+		if err != nil {
+			return nil, err
+		}
+		l.Fields = append(l.Fields, logsearch.Field{Name: "model", Label: "Model", Help: "gpt*", Values: models, Set: logsearch.Text(&w.search.Model)})
 	}
 	l.Fields = append(l.Fields,
 		logsearch.Field{Name: "key", Label: "Key", Help: "the name or ID of a key", Values: keys, Set: logsearch.Text(&key)},
@@ -305,39 +314,83 @@ func (req *request) searchWork(w workFields, status logsearch.Field) (*searchBox
 	return box, nil
 }
 
-// idTables are the records that have a page, by the prefix of their IDs.
-var idTables = []struct{ prefix, table, path string }{
-	{ids.Request, "requests", "requests/"}, {ids.Delivery, "deliveries", "deliveries/"}, {ids.Event, "events", "events/"}, {ids.Run, "agent_runs", "runs/"},
-	{ids.ImageBatch, "media_jobs", "jobs/images/"}, {ids.Video, "media_jobs", "jobs/videos/"}, {ids.Voice, "media_jobs", "jobs/voice/"},
-	{ids.Transcript, "media_jobs", "jobs/transcriptions/"}, {ids.Batch, "batches", "jobs/batches/"}, {ids.MessageBatch, "batches", "jobs/message-batches/"},
-	{ids.Key, "keys", "keys/"}, {ids.EndUser, "end_users", "users/"}, {ids.Endpoint, "endpoints", "webhooks/"},
+// recordPage is where a record is shown. {id} stands for its ID and {of} for that of its parent.
+type recordPage struct{ prefix, table, path, parent string }
+
+var recordPages = []recordPage{
+	{ids.Request, "requests", "requests/{id}", ""}, {ids.Delivery, "deliveries", "deliveries/{id}", ""}, {ids.Event, "events", "events/{id}", ""}, {ids.Run, "agent_runs", "runs/{id}", ""},
+	{ids.ImageBatch, "media_jobs", "jobs/images/{id}", ""}, {ids.Video, "media_jobs", "jobs/videos/{id}", ""}, {ids.Voice, "media_jobs", "jobs/voice/{id}", ""},
+	{ids.Transcript, "media_jobs", "jobs/transcriptions/{id}", ""}, {ids.Batch, "batches", "jobs/batches/{id}", ""}, {ids.MessageBatch, "batches", "jobs/message-batches/{id}", ""},
+	{ids.Key, "keys", "keys/{id}", ""}, {ids.ScopedToken, "scoped_tokens", "keys/{of}/tokens", "key_id"}, {ids.FederationRule, "federation_rules", "federation/{id}", ""},
+	{ids.EndUser, "end_users", "users/{id}", ""}, {ids.Endpoint, "endpoints", "webhooks/{id}", ""}, {ids.Replay, "replays", "webhooks/{of}/replays/{id}", "endpoint_id"},
+	{ids.Route, "workspace_routes", "routes/{id}", ""}, {ids.ToolServer, "tool_servers", "tools/{id}", ""}, {ids.Approval, "tool_approvals", "approvals", ""},
 }
 
-// idTable returns the table of an ID, or an empty string for other text.
-func idTable(text string) string {
-	for _, t := range idTables {
-		if ids.Valid(t.prefix, text) {
-			return t.table
+// pageOf returns how a record with an ID is shown, or nil for other text.
+func pageOf(text string) *recordPage {
+	for i, p := range recordPages {
+		if ids.Valid(p.prefix, text) {
+			return &recordPages[i]
 		}
 	}
-	return ""
+	return nil
 }
 
 // locate returns the page of a record of the workspace in either environment, because an
 // ID in a log doesn't tell which one it belongs to. It returns an empty string if there is
 // none.
 func (req *request) locate(id string) (string, error) {
-	for _, t := range idTables {
-		if !ids.Valid(t.prefix, id) {
-			continue
+	p := pageOf(id)
+	if p == nil {
+		return "", nil
+	}
+	env, parent, err := req.findRecord(*p, id)
+	if !errors.Is(err, db.ErrNotFound) {
+		return req.recordPath(env, p.path, id, parent), err
+	}
+	switch p.prefix {
+	case ids.Request:
+		for _, env := range []accounts.Environment{req.env, otherThan(req.env)} {
+			_, err := req.s.Archive.Get(req.Context(), req.s.DB, visibility.Filter{Tenant: req.workspace.In(env)}, id)
+			if !fault.Is(err, fault.NotFound) {
+				return req.recordPath(env, p.path, id, ""), err
+			}
 		}
-		env, err := db.Value[string](req.s.DB.QueryRow(req.Context(), "SELECT environment FROM "+t.table+" WHERE id = $1 AND workspace_id = $2", id, req.workspace.ID))
-		if err != nil {
-			return "", db.IgnoreNotFound(err)
+	case ids.Approval:
+		run, err := req.runAwaiting(id)
+		if run != "" {
+			return req.recordPath(req.env, "runs/{id}", run, ""), nil
 		}
-		return "/dashboard/w/" + req.workspace.In(accounts.Environment(env)).Path() + "/" + t.path + id, nil
+		return "", err
 	}
 	return "", nil
+}
+
+func otherThan(env accounts.Environment) accounts.Environment {
+	if env == accounts.Test {
+		return accounts.Live
+	}
+	return accounts.Test
+}
+
+func (req *request) recordPath(env accounts.Environment, path, id, parent string) string {
+	return "/dashboard/w/" + req.workspace.In(env).Path() + "/" + strings.NewReplacer("{id}", id, "{of}", parent).Replace(path)
+}
+
+func (req *request) findRecord(p recordPage, id string) (env accounts.Environment, parent string, err error) {
+	err = req.s.DB.QueryRow(req.Context(), "SELECT environment, "+cmp.Or(p.parent, "''")+" FROM "+p.table+" WHERE id = $1 AND workspace_id = $2", id, req.workspace.ID).Scan(&env, &parent)
+	return env, parent, err
+}
+
+// runAwaiting returns the run of this environment whose call awaits an approval, or an empty string.
+func (req *request) runAwaiting(approval string) (run string, err error) {
+	runs, err := req.awaitingApproval()
+	if err != nil {
+		return "", err
+	}
+	in := db.InQuery{SQL: "SELECT run_id FROM agent_calls WHERE approval_id = $1 AND run_id IN", Args: []any{approval}}
+	err = db.ByIDs(req.Context(), req.s.DB, in, web.Map(runs.Rows, func(r *agents.Run) string { return r.ID }), func(r db.Row) error { return r.Scan(&run) })
+	return run, err
 }
 
 // timeline is a histogram over the range of a search.

@@ -90,6 +90,16 @@ func TestArchivedRequestsAreShownAsBefore(t *testing.T) {
 				again.signIn(t)
 			}
 			readLog(t, b, made).equal(t, want)
+			// A pasted ID is found in either environment.
+			for _, env := range []accounts.Environment{accounts.Live, accounts.Test} {
+				b.get(t, b.in(env, "requests"+query(made[0]))).redirectsTo(t, b.in(accounts.Live, "requests/"+made[0]))
+			}
+			if got := b.find(t, made[0]); len(got) == 0 || got[0].URL != b.in(accounts.Live, "requests/"+made[0]) {
+				t.Errorf("the palette finds %+v", got)
+			}
+			if got := other.find(t, made[0]); len(got) != 0 {
+				t.Errorf("the palette of another workspace finds %+v", got)
+			}
 			b.get(t, b.in(accounts.Test, "requests/"+made[0])).is(t, 404)
 			other.get(t, other.in(accounts.Live, "requests/"+made[0])).is(t, 404)
 			other.get(t, other.in(accounts.Live, "requests")).hides(t, made[len(made)-1])

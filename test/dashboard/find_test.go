@@ -1,13 +1,19 @@
 package dashboard_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/url"
+	"slices"
+	"strings"
 	"testing"
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
+	"turnpike/internal/config"
+	"turnpike/internal/db"
 	"turnpike/test/harness"
+	"turnpike/test/sampledata"
 )
 
 type foundObject struct{ Kind, Name, Detail, URL string }
@@ -47,4 +53,73 @@ func TestPaletteFindsObjectsByName(t *testing.T) {
 			t.Errorf("there is %+v", got)
 		}
 	})
+}
+
+// Every record with a page is found by its ID, and those with a name by a part of it.
+func TestPaletteFindsEveryKindOfRecord(t *testing.T) {
+	t.Parallel()
+	cfg := sampledata.Config(t, "sqlite")
+	cfg.Providers = []config.Provider{{Name: "acme-ai", Type: config.OpenAI, Catalog: "openai", BaseURL: "http://127.0.0.1:1/v1", APIKey: "sk-1", Weight: 1}}
+	s := harness.Start(t, cfg, harness.NewClock())
+	w := sampledata.Fill(t, s, "acme", func(text string) string { return text })
+	b := member(t, s, w.Workspace, accounts.Owner)
+	in := func(env accounts.Environment, text string) (out []foundObject) {
+		t.Helper()
+		a := b.get(t, b.in(env, "find?q="+url.QueryEscape(text))).is(t, 200)
+		if err := json.Unmarshal([]byte(a.body), &out); err != nil {
+			t.Fatalf("%q: %v", a.body, err)
+		}
+		return out
+	}
+	for table, path := range map[string]string{
+		"requests": "requests/{id}", "agent_runs": "runs/{id}", "keys": "keys/{id}", "end_users": "users/{id}", "endpoints": "webhooks/{id}", "workspace_routes": "routes/{id}",
+		"tool_servers": "tools/{id}", "federation_rules": "federation/{id}", "replays": "webhooks/{of}/replays/{id}", "scoped_tokens": "keys/{of}/tokens",
+	} {
+		parent := map[string]string{"replays": "endpoint_id", "scoped_tokens": "key_id"}[table]
+		var id, env, of string
+		err := s.DB.QueryRow(t.Context(), "SELECT id, environment, "+cmp.Or(parent, "''")+" FROM "+table+" WHERE workspace_id = $1 AND id NOT LIKE 'pg%' ORDER BY id LIMIT 1", w.Workspace.ID).Scan(&id, &env, &of)
+		if err != nil {
+			t.Errorf("%s: %v", table, err)
+			continue
+		}
+		want := b.in(accounts.Environment(env), strings.NewReplacer("{id}", id, "{of}", of).Replace(path))
+		if got := in(accounts.Live, id); len(got) == 0 || got[0].URL != want {
+			t.Errorf("%s of %s leads to %+v, want %s", id, table, got, want)
+		} else {
+			b.get(t, want).is(t, 200)
+		}
+	}
+	var approval, run string
+	if err := s.DB.QueryRow(t.Context(), "SELECT approval_id, run_id FROM agent_calls WHERE status = 'awaiting_approval' LIMIT 1").Scan(&approval, &run); err != nil {
+		t.Fatal(err)
+	}
+	if got := in(accounts.Test, approval); len(got) == 0 || got[0].URL != b.in(accounts.Test, "runs/"+run) {
+		t.Errorf("the approval of a run leads to %+v, want the run", got)
+	}
+	names := func(text string) (out []string) {
+		for _, f := range in(accounts.Test, text) {
+			out = append(out, f.Kind)
+		}
+		return out
+	}
+	name := func(table string) string {
+		t.Helper()
+		name, err := db.Value[string](s.DB.QueryRow(t.Context(), "SELECT name FROM "+table+" WHERE workspace_id = $1 AND environment = 'test' ORDER BY id LIMIT 1", w.Workspace.ID))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	for kind, text := range map[string]string{"Federation rule": name("federation_rules"), "User": name("end_users"), "Model": "gpt-4o-mini"} {
+		if got := names(text); !slices.Contains(got, kind) {
+			t.Errorf("%q finds %v, want a %s", text, got, kind)
+		}
+	}
+	if got := names("acme-ai"); slices.Contains(got, "Provider") {
+		t.Errorf("someone who isn't an operator finds %v", got)
+	}
+	s.GrantOperator(t, b.person.ID)
+	if got := names("acme-ai"); !slices.Contains(got, "Provider") {
+		t.Errorf("an operator finds %v, want the provider", got)
+	}
 }

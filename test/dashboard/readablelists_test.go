@@ -37,6 +37,9 @@ func TestRunsAndJobsShowTheirInputAndKeyName(t *testing.T) {
 		m.waitFor(t, "/v1/images/batches/"+images, "completed")
 
 		m.get(t, m.in(accounts.Test, "runs")).shows(t, "runs/"+run, ">Where is order 7? ", ">Support agent<").hides(t, ">"+id, "The end.", "Be brief", "<script>alert")
+		// The filters offer the models in use.
+		m.get(t, m.in(accounts.Test, "runs")).shows(t, `<datalist id="search-model"><option value="gpt-4o"></option></datalist>`)
+		m.get(t, m.in(accounts.Test, "jobs/images")).find(t, `<datalist id="search-model"><option value="([^"]+)"></option></datalist>`)
 		m.get(t, m.in(accounts.Test, "runs/"+run)).shows(t, `keys/`+id+`">Support agent</a>`)
 		list := m.get(t, m.in(accounts.Test, "jobs/images")).shows(t, "jobs/images/"+images, ">a lantern<", ">Support agent<", "2 of 2").hides(t, ">"+id, "a harbor")
 		if n := len(list.links()); n != 3 {

@@ -77,6 +77,7 @@ func TestToolServerIsRegisteredAndItsCallsAreApproved(t *testing.T) {
 		t.Errorf("the arguments are shown as %s", shown)
 	}
 	action, hash := page.find(t, `action="([^"]+/approvals/[^"]+)"`), page.find(t, `name="arguments_hash" value="([0-9a-f]{64})"`)
+	o.get(t, o.in(accounts.Test, "runs")+query(action[strings.LastIndexByte(action, '/')+1:])).redirectsTo(t, approvals)
 	o.post(t, action, url.Values{"decision": {"approve"}, "arguments_hash": {strings.Repeat("0", 64)}}).rejects(t, 409, "Reload")
 	o.post(t, action, url.Values{"decision": {"maybe"}, "arguments_hash": {hash}}).rejects(t, 400, "Approve or deny")
 	if called.Load() != 1 {
