@@ -100,7 +100,7 @@ func TestBillingShowsChargesToTheMicrocredit(t *testing.T) {
 			t.Error("who spent most does not come first")
 		}
 		// The listed charges add up to the total.
-		rows := b.get(t, a.link(t, "Download as CSV")).table(t)
+		rows := b.get(t, a.link(t, ".*Download as CSV</span>")).table(t)
 		var sum credits.Micro
 		for _, row := range rows[1:] {
 			amount, err := credits.Parse(row[19])

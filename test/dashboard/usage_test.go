@@ -92,13 +92,13 @@ func TestUsageCountsRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 		latency := b.get(t, b.in(accounts.Test, "usage?metric=latency_p95&group=model")).shows(t, "Latency p95 by model: 987 ms</h2>", `data-label="p50"`, `<polyline class="curve`)
-		if rows := b.get(t, latency.link(t, "Download as CSV")).table(t); len(rows) != 2 || rows[0][len(rows[0])-1] != "latency_p95_ms" || rows[1][len(rows[1])-1] == "0" {
+		if rows := b.get(t, latency.link(t, ".*Download as CSV</span>")).table(t); len(rows) != 2 || rows[0][len(rows[0])-1] != "latency_p95_ms" || rows[1][len(rows[1])-1] == "0" {
 			t.Errorf("the file is %q", rows)
 		}
 		b.get(t, b.in(accounts.Live, "usage?metric=credits")).shows(t, "<h2>Credits: 0 <").hides(t, "Simulated")
 
 		a := b.get(t, b.in(accounts.Test, "usage?group=key&bucket=day"))
-		rows := b.get(t, a.link(t, "Download as CSV")).table(t)
+		rows := b.get(t, a.link(t, ".*Download as CSV</span>")).table(t)
 		if len(rows) != 3 || strings.Join(rows[0], ",") != "start,key_id,key_name,requests,errors,input_tokens,output_tokens,cached_tokens,credits,simulated_credits" {
 			t.Fatalf("the file is %q", rows)
 		}
@@ -145,7 +145,7 @@ func TestUsageMergesSmallGroups(t *testing.T) {
 			total += 3 * 24 * (100 - model)
 		}
 		a.shows(t, fmt.Sprintf("Requests by model: %d,%03d<", total/1000, total%1000))
-		rows := b.get(t, a.link(t, "Download as CSV")).table(t)
+		rows := b.get(t, a.link(t, ".*Download as CSV</span>")).table(t)
 		if len(rows) != 1+3*24*55 {
 			t.Errorf("the file has %d rows", len(rows))
 		}
@@ -173,7 +173,7 @@ func TestUsageExportIsComplete(t *testing.T) {
 		}
 		rollUp(t, s, w, accounts.Live, list...)
 		a := b.get(t, b.in(accounts.Live, "usage?group=model&bucket=day&range=7d")).shows(t, "Requests by model: 14,002<", "This period has more usage")
-		rows := b.get(t, a.link(t, "Download as CSV")).table(t)
+		rows := b.get(t, a.link(t, ".*Download as CSV</span>")).table(t)
 		if len(rows) != 1+days*models {
 			t.Errorf("the file has %d rows", len(rows))
 		}
@@ -193,7 +193,7 @@ func TestUsageFiltersAreKeptAndChecked(t *testing.T) {
 		rollUp(t, s, w, accounts.Live, used{at: now, model: `<script>alert(1)</script>`, project: "p", requests: 1}, used{at: now.AddDate(0, 0, -40), model: "=old", requests: 5})
 		a := b.get(t, b.in(accounts.Live, "usage?group=model&metric=errors&range=24h")).
 			shows(t, `<option value="errors" selected>`, `<option value="model" selected>`, "&lt;script&gt;").hides(t, "<script>alert", "=old")
-		for _, text := range []string{"30 days", "Download as CSV"} {
+		for _, text := range []string{"30 days", ".*Download as CSV</span>"} {
 			if to := a.link(t, text); !strings.Contains(to, "group=model") || !strings.Contains(to, "metric=errors") {
 				t.Errorf("%s leads to %s", text, to)
 			}
