@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // chart is a bar chart, stacked if there are several series, or a line chart of ratios,
@@ -37,6 +38,7 @@ type (
 		BarX  float64
 		BarW  float64
 		Label string // its name and values, in lines
+		At    string // its start, if the name is a time of day, which scripts show in the reader's time zone
 		Link  string // what a click opens, or empty
 	}
 	chartBar struct {
@@ -44,9 +46,11 @@ type (
 		Series int // selects the color
 	}
 	chartCurve struct {
-		Points string
+		Lines  []string   // the points of each part without gaps
+		Dots   []chartDot // points without a neighbor
 		Series int
 	}
+	chartDot struct{ X, Y float64 }
 	chartKey struct {
 		Series int
 		Name   string
@@ -66,11 +70,12 @@ type chartSpec struct {
 	Title  string
 	Unit   string // of a slot's total: "1,204 requests"
 	Slots  []string
-	Links  []string // of the slots, or nil
+	Links  []string    // of the slots, or nil
+	Times  []time.Time // the starts of the slots, if they are shorter than a day
 	Series []chartSeries
 	Ratio  bool                 // values can't be added up: lines instead of stacked bars
 	Totals []float64            // of ratios, by slot
-	Sparse bool                 // slots of a line without a value are left out
+	Sparse bool                 // 0 is no value, which is a gap in the line
 	Show   func(float64) string // formats a value of the axis
 	Exact  func(float64) string // formats a value of the tooltip; nil for Show
 	Budget float64              // a line, if it isn't 0
@@ -128,6 +133,9 @@ func newChart(spec chartSpec) *chart {
 		if i%every == 0 && !spec.Small {
 			slot.Tick, slot.Minor = name, i/every%2 == 1
 		}
+		if spec.Times != nil {
+			slot.At = spec.Times[i].UTC().Format(time.RFC3339)
+		}
 		if spec.Links != nil {
 			slot.Link = spec.Links[i]
 		}
@@ -149,7 +157,9 @@ func newChart(spec chartSpec) *chart {
 	}
 	for k, s := range spec.Series {
 		if spec.Ratio {
-			c.Curves = append(c.Curves, chartCurve{spec.curve(s.Values, top), k % maxSeries})
+			curve := spec.curve(s.Values, top)
+			curve.Series = k % maxSeries
+			c.Curves = append(c.Curves, curve)
 		}
 		if s.Name != "" && !spec.Small {
 			c.Legend = append(c.Legend, chartKey{k % maxSeries, s.Name, s.Link})
@@ -161,6 +171,9 @@ func newChart(spec chartSpec) *chart {
 // label returns the text of a slot's tooltip: its name and total, and the series with a
 // value.
 func (spec chartSpec) label(i int, total float64) string {
+	if spec.Sparse && total == 0 {
+		return spec.Slots[i] + ": no data"
+	}
 	lines := []string{spec.Slots[i] + ": " + spec.Exact(total) + spec.Unit}
 	named := slices.DeleteFunc(slices.Clone(spec.Series), func(s chartSeries) bool { return s.Name == "" || s.Values[i] == 0 })
 	for _, s := range named {
@@ -169,16 +182,42 @@ func (spec chartSpec) label(i int, total float64) string {
 	return strings.Join(lines, "\n")
 }
 
-// curve returns the points of a line in a square of 1,000.
-func (spec chartSpec) curve(values []float64, top float64) string {
-	var out []string
+// curve returns a line in a square of 1,000, and its dots in percent.
+func (spec chartSpec) curve(values []float64, top float64) (out chartCurve) {
 	width := 1000 / float64(len(values))
+	for _, run := range runs(values, spec.Sparse) {
+		var points []string
+		for i := run.from; i < run.to; i++ {
+			points = append(points, showPoint(round(width*(float64(i)+0.5)), round(1000-1000*values[i]/top)))
+		}
+		if len(points) > 1 {
+			out.Lines = append(out.Lines, strings.Join(points, " "))
+			continue
+		}
+		out.Dots = append(out.Dots, chartDot{round(width * (float64(run.from) + 0.5) / 10), round(100 - 100*values[run.from]/top)})
+	}
+	return out
+}
+
+// valueRun is a part of a line without gaps.
+type valueRun struct{ from, to int }
+
+// runs divides values where they have gaps. If they have none, all of them are one run.
+func runs(values []float64, sparse bool) (out []valueRun) {
 	for i, value := range values {
-		if value != 0 || !spec.Sparse {
-			out = append(out, strconv.FormatFloat(round(width*(float64(i)+0.5)), 'f', -1, 64)+","+strconv.FormatFloat(round(1000-1000*value/top), 'f', -1, 64))
+		switch {
+		case sparse && value == 0:
+		case len(out) > 0 && out[len(out)-1].to == i:
+			out[len(out)-1].to++
+		default:
+			out = append(out, valueRun{i, i + 1})
 		}
 	}
-	return strings.Join(out, " ")
+	return out
+}
+
+func showPoint(x, y float64) string {
+	return strconv.FormatFloat(x, 'f', -1, 64) + "," + strconv.FormatFloat(y, 'f', -1, 64)
 }
 
 // Middle returns where the name of a slot is on the axis.

@@ -58,3 +58,36 @@ func TestChartOfRatiosAddsNothingUp(t *testing.T) {
 		t.Errorf("the axis ends at %s, with %d curves and the label %q", top, len(c.Curves), c.Slots[0].Label)
 	}
 }
+
+func TestSparseLinesHaveGapsAndDots(t *testing.T) {
+	t.Parallel()
+	latencies := func(values ...float64) *chart {
+		return newChart(chartSpec{Slots: make([]string, len(values)), Show: shortNumber, Ratio: true, Sparse: true, Totals: values, Series: []chartSeries{{Values: values}}})
+	}
+	c := latencies(100, 0, 50, 100)
+	curve := c.Curves[0]
+	if len(curve.Lines) != 1 || curve.Lines[0] != "625,500 875,0" || len(curve.Dots) != 1 || curve.Dots[0] != (chartDot{12.5, 0}) {
+		t.Errorf("the line is %+v, want a dot, a gap and a line", curve)
+	}
+	if got := c.Slots[1].Label; got != ": no data" {
+		t.Errorf("a gap says %q", got)
+	}
+	if curve := latencies(70).Curves[0]; len(curve.Dots) != 1 || len(curve.Lines) != 0 {
+		t.Errorf("a single value is drawn as %+v, want a dot", curve)
+	}
+	ratio := newChart(chartSpec{Slots: make([]string, 3), Show: shortNumber, Ratio: true, Totals: make([]float64, 3), Series: []chartSeries{{Values: []float64{1, 0, 1}}}})
+	if curve := ratio.Curves[0]; len(curve.Lines) != 1 || len(curve.Dots) != 0 {
+		t.Errorf("a line with a rate of 0 is %+v, want no gaps", curve)
+	}
+}
+
+func TestSparklineOfLatencyLeavesGaps(t *testing.T) {
+	t.Parallel()
+	lines := sparkline([]float64{10, 0, 0, 10, 20}, true)
+	if len(lines) != 2 || lines[0] != (sparkLine{"0,525 0,525", 0, 0}) || lines[1] != (sparkLine{"750,525 1000,50", 750, 1000}) {
+		t.Errorf("the line is %+v", lines)
+	}
+	if lines := sparkline([]float64{10, 0, 10}, false); len(lines) != 1 {
+		t.Errorf("a line of counts is %+v, want no gaps", lines)
+	}
+}

@@ -69,7 +69,7 @@ type homeStat struct {
 	Link    string // or empty
 	Note    string
 	Change  *change // since the day before; nil if unknown
-	Spark   string  // the points of a line in a square of 1,000, or empty
+	Spark   []sparkLine
 }
 
 // change is the difference to the day before.
@@ -214,28 +214,47 @@ func (h *hourlyUsage) change(of func(spend.Usage) float64) *change {
 }
 
 // spark draws a metric by the hour.
-func (h *hourlyUsage) spark(of func(spend.Usage) float64) string {
+func (h *hourlyUsage) spark(of func(spend.Usage) float64) []sparkLine {
+	return sparkline(h.byHour(of), false)
+}
+
+// byHour returns a metric of the hours that are shown, the oldest first.
+func (h *hourlyUsage) byHour(of func(spend.Usage) float64) []float64 {
 	values := make([]float64, h.shown())
 	for i := range values {
 		values[len(values)-1-i] = of(h.hours[i])
 	}
-	return sparkline(values)
+	return values
 }
 
-// sparkline returns the points of a line, or an empty string if there is nothing to draw.
-func sparkline(values []float64) string {
+// sparkLine is a part of a small line, in a square of 1,000.
+type sparkLine struct {
+	Points   string
+	From, To int // where it begins and ends
+}
+
+// sparkline returns a line, or nil if there is nothing to draw. In a sparse one, 0 is a gap. A single value is a
+// line of no length, which is drawn as a dot.
+func sparkline(values []float64, sparse bool) (out []sparkLine) {
 	if len(values) < 2 {
-		return ""
+		return nil
 	}
 	top := slices.Max(values)
 	if top <= 0 {
-		return ""
+		return nil
 	}
-	var out strings.Builder
-	for i, v := range values {
-		fmt.Fprintf(&out, "%d,%d ", 1000*i/(len(values)-1), int(1000-950*v/top))
+	x := func(i int) int { return 1000 * i / (len(values) - 1) }
+	for _, run := range runs(values, sparse) {
+		var points []string
+		for i := run.from; i < run.to; i++ {
+			points = append(points, fmt.Sprintf("%d,%d", x(i), int(1000-950*values[i]/top)))
+		}
+		if len(points) == 1 {
+			points = append(points, points[0])
+		}
+		out = append(out, sparkLine{strings.Join(points, " "), x(run.from), x(run.to - 1)})
 	}
-	return strings.TrimSpace(out.String())
+	return out
 }
 
 // changeOf formats the difference of two numbers in percent.
@@ -334,7 +353,7 @@ func (req *request) latencyStat(h *hourlyUsage) homeStat {
 			s.Change.Text += " p95"
 		}
 	}
-	s.Spark = h.spark(func(u spend.Usage) float64 { return float64(u.Latencies.Quantile(0.5)) })
+	s.Spark = sparkline(h.byHour(func(u spend.Usage) float64 { return float64(u.Latencies.Quantile(0.5)) }), true)
 	return s
 }
 

@@ -463,6 +463,9 @@ func (box *searchBox) draw(t db.Timeline, counts *db.TimelineCounts, noun string
 		c.Rows, c.Failed = c.Rows+s.Rows, c.Failed+s.Failed
 		from := t.Start.Add(time.Duration(i) * t.Step)
 		spec.Slots = append(spec.Slots, barTime(from, t.Step))
+		if t.Step < 24*time.Hour {
+			spec.Times = append(spec.Times, from)
+		}
 		spec.Links = append(spec.Links, box.url(box.Query.With(logsearch.Term{Field: "last"}, logsearch.Of("from", stepTime(from)), logsearch.Of("until", stepTime(from.Add(t.Step))))))
 		failed.Values, others.Values = append(failed.Values, float64(s.Failed)), append(others.Values, float64(s.Rows-s.Failed))
 	}

@@ -266,6 +266,9 @@ func (d *usageData) draw(req *request, sum *usageSum) {
 			end = sum.steps[i+d.BarSize]
 		}
 		spec.Slots = append(spec.Slots, start.Format(stepLayouts[d.Ask.Bucket]))
+		if d.Ask.Bucket == spend.ByMinute || d.Ask.Bucket == spend.ByHour {
+			spec.Times = append(spec.Times, start)
+		}
 		spec.Links = append(spec.Links, req.requestsBetween(d.Ask.UsageQuery, start, end))
 	}
 	totals := sum.total.bars(len(sum.steps), d.BarSize)

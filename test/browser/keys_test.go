@@ -138,7 +138,7 @@ func TestKeyIsCreatedWithoutJavaScript(t *testing.T) {
 	u := addOwner(t, s, w)
 	b.signIn(u.Email)
 	s.Do(t, models(b.newKey(w, "backend"))).Want(t, 200, "")
-	if eval[int](b, `document.querySelectorAll("[data-needs-script]:not([hidden])").length`) != 0 {
+	if eval[int](b, `[...document.querySelectorAll("[data-needs-script], [data-copy]")].filter((e) => e.checkVisibility()).length`) != 0 {
 		t.Error("something is offered that needs JavaScript")
 	}
 }

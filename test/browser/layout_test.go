@@ -73,6 +73,8 @@ func TestMenuOnPhonesShowsTheCurrentPage(t *testing.T) {
 				return r.top >= 0 && r.bottom <= innerHeight && r.left >= 0 && r.right <= innerWidth && (at === e || e.contains(at));
 			})()`)
 		})
+		b.clickOn(".drawer-close")
+		b.until("the menu is closed", func() bool { return eval[bool](b, `!document.getElementById("menu").matches(":popover-open")`) })
 	}
 }
 

@@ -91,7 +91,7 @@ func TestUsageCountsRequests(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		latency := b.get(t, b.in(accounts.Test, "usage?metric=latency_p95&group=model")).shows(t, "Latency p95 by model: 987 ms</h2>", `data-label="p50"`, `<polyline class="curve`)
+		latency := b.get(t, b.in(accounts.Test, "usage?metric=latency_p95&group=model")).shows(t, "Latency p95 by model: 987 ms</h2>", `data-label="p50"`, `<circle class="dot`)
 		if rows := b.get(t, latency.link(t, ".*Download as CSV</span>")).table(t); len(rows) != 2 || rows[0][len(rows[0])-1] != "latency_p95_ms" || rows[1][len(rows[1])-1] == "0" {
 			t.Errorf("the file is %q", rows)
 		}

@@ -3,9 +3,6 @@
 
 const each = (root, selector, fn) => root.querySelectorAll(selector).forEach(fn);
 
-// What only works with this script is shown only with it.
-each(document, "[data-needs-script]", (e) => { e.hidden = false; });
-
 // What the server sent of each live part, before this page changed it, and the
 // whole of what it sent last.
 const received = new Map();
@@ -23,8 +20,28 @@ function localTimes(root) {
     else if (e.title.endsWith("UTC")) e.title += "\n" + localTime.format(at);
   });
 }
+
+// The slots and ticks of charts have the time in UTC. Those of whole days stay: a day of
+// usage is one in UTC.
+const clock = new Intl.DateTimeFormat("en-US", { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const hourTime = new Intl.DateTimeFormat("en-US", { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+function chartTimes(root) {
+  each(root, ".chart [data-at]", (e) => {
+    const at = new Date(e.dataset.at), label = e.getAttribute("aria-label");
+    if (label) e.setAttribute("aria-label", hourTime.format(at) + label.slice(label.indexOf(": ")));
+    else e.textContent = (/^\d\d:/.test(e.textContent) ? clock : hourTime).format(at);
+    delete e.dataset.at;
+  });
+}
+
+// complete does with a part of the page what the server can't.
+function complete(root) {
+  each(root, "[data-needs-script]", (e) => { e.hidden = false; });
+  localTimes(root);
+  chartTimes(root);
+}
 each(document, "[data-live][id]", (part) => received.set(part.id, part.innerHTML));
-localTimes(document);
+complete(document);
 
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy]");

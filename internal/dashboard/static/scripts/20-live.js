@@ -26,7 +26,7 @@ function update(html) {
   each(document, "[data-live][id]", (old) => {
     const next = fresh.getElementById(old.id);
     if (!next || received.get(old.id) === next.innerHTML) return;
-    if (old.contains(document.activeElement)) return; // somebody is there; when they have left, it is brought up to date
+    if (isInUse(old)) { held.add(old.id); return; }
     received.set(old.id, next.innerHTML);
     keepTyped(old, next);
     const known = new Set([...old.querySelectorAll("[data-row]")].map((row) => row.dataset.row));
@@ -35,10 +35,38 @@ function update(html) {
     old.replaceChildren(...next.childNodes);
     if (waits || String(before) !== String(asks(old))) letRead(old, before);
     if (known.size) each(old, "[data-row]", (row) => { if (!known.has(row.dataset.row)) row.classList.add("changed"); });
-    localTimes(old);
+    complete(old);
+    chooseLanguage(old, remembered());
   });
+  if (held.size) retryLater();
 }
-document.addEventListener("focusout", () => setTimeout(() => { if (latest) update(latest); }, 200));
+
+// A part waits for its update while someone is in it: with the focus, with the pointer, or
+// with a tooltip. A pointer that rests doesn't count, nor one that a touch has left behind.
+const held = new Set();
+const rest = 5000;
+let pointer = null, moved = 0;
+const followPointer = (event) => {
+  pointer = event.pointerType === "mouse" ? event.target : null;
+  moved = performance.now();
+};
+for (const type of ["pointermove", "pointerdown"]) document.addEventListener(type, followPointer, { passive: true });
+document.documentElement.addEventListener("pointerleave", () => { pointer = null; });
+
+function isInUse(part) {
+  const pointed = pointer && part.contains(pointer) && performance.now() - moved < rest;
+  return pointed || part.contains(document.activeElement) || part.querySelector(".tip") !== null;
+}
+
+let retrying = 0;
+function retryLater() { retrying ||= setTimeout(retry, 250); }
+function retry() {
+  retrying = 0;
+  const parts = [...held].map((id) => document.getElementById(id));
+  if (parts.every((part) => part && isInUse(part))) { retryLater(); return; }
+  held.clear();
+  update(latest);
+}
 
 // What a part asks to decide about, by the addresses of its forms.
 const decision = "button[name=decision]";

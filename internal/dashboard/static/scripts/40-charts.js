@@ -38,10 +38,18 @@ document.addEventListener("pointerover", (event) => {
 });
 document.addEventListener("focusin", (event) => { if (event.target.matches?.(".chart .slot")) showTip(event.target); });
 document.addEventListener("focusout", (event) => { if (event.target.matches?.(".chart .slot")) tip.remove(); });
-// The first touch of a slot shows its values, the second one opens it.
+// The first touch of a slot shows its values, the second one opens it. The browser moves
+// the focus between the touch and the click.
+let finger = false, touched = null;
+document.addEventListener("pointerdown", (event) => { finger = event.pointerType === "touch"; }, true);
 document.addEventListener("click", (event) => {
   const slot = event.target.closest?.(".chart a.slot");
-  if (slot && event.pointerType === "touch" && slot !== document.activeElement) { event.preventDefault(); slot.focus(); }
+  if (!finger || !slot) { touched = null; return; }
+  if (slot === touched && tip.isConnected) return;
+  event.preventDefault();
+  touched = slot;
+  slot.focus();
+  showTip(slot);
 });
 document.addEventListener("keydown", (event) => {
   const slot = event.target.closest?.(".chart .slot");
