@@ -19,9 +19,11 @@ import (
 )
 
 const (
-	deleteBatch = 1000
+	// deleteBatch keeps a transaction that compares and deletes under ten milliseconds, because SQLite writes nothing
+	// else meanwhile.
+	deleteBatch = 250
 	// deletePause leaves the database to requests.
-	deletePause = 20 * time.Millisecond
+	deletePause = 10 * time.Millisecond
 	// sumStep is the part of a day that is summed up in one query.
 	sumStep = 15 * time.Minute
 )
