@@ -75,7 +75,9 @@ func TestScreenshots(t *testing.T) {
 	}
 	a := &album{t, dir}
 	t.Run("first steps", func(t *testing.T) { // of a server without a provider
-		s := start(t)
+		cfg := harness.Config(t, "sqlite")
+		cfg.PublicURL = "https://turnpike.example.com"
+		s := harness.Start(t, cfg, harness.NewClock())
 		w := s.Workspace(t, "Lantern Books")
 		b := owner(t, s, w)
 		b.window(1440, 900)
