@@ -23,6 +23,7 @@ import (
 var functions = template.FuncMap{
 	"time":       showTime,
 	"stamp":      showStamp,
+	"date":       showDate,
 	"ago":        showAgo,
 	"credits":    showCredits,
 	"rounded":    showRounded,
@@ -33,6 +34,7 @@ var functions = template.FuncMap{
 	"ms":         showDuration,
 	"json":       showJSON[json.RawMessage],
 	"text":       text,
+	"breakable":  breakable,
 	"dict":       dict,
 	"lower":      strings.ToLower,
 	"join":       strings.Join,
@@ -94,6 +96,15 @@ func showStamp(v any) template.HTML {
 	return timeElement(t, ` data-local="short"`, t.Format("Jan 2, 15:04:05 UTC"))
 }
 
+// showDate formats the day of a time, in UTC.
+func showDate(v any) template.HTML {
+	t, ok := timeOf(v)
+	if !ok {
+		return none
+	}
+	return timeElement(t, "", t.Format("Jan 2, 2006"))
+}
+
 func timeElement(t time.Time, attributes, words string) template.HTML {
 	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s UTC"%s>%s</time>`, //nolint:gosec // digits and units only
 		t.Format(time.RFC3339), t.Format("2006-01-02 15:04:05.000"), attributes, words))
@@ -106,7 +117,9 @@ func showAgo(now time.Time, v any) template.HTML {
 	switch {
 	case !ok:
 		return none
-	case d.Abs() < time.Second:
+	case d >= 0 && d < time.Second:
+		return timeElement(t, "", "just now")
+	case d < 0 && d > -time.Second:
 		return timeElement(t, "", "now")
 	case d < 0:
 		return timeElement(t, "", "in "+roughly(roundUp(-d)))
@@ -253,6 +266,11 @@ func between(from, to *time.Time) time.Duration {
 func showJSON[T ~[]byte | ~string](text T) string {
 	out, _ := jsontext.AppendFormat(nil, text, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true), jsontext.WithIndent("  "))
 	return string(out)
+}
+
+// breakable lets lines of JSON break between its values instead of inside words.
+func breakable(text string) template.HTML {
+	return template.HTML(strings.NewReplacer(",", ",<wbr>", "{", "{<wbr>", "[", "[<wbr>").Replace(template.HTMLEscapeString(text))) //nolint:gosec // escaped
 }
 
 func percent(part, whole int64) int64 {
