@@ -322,8 +322,8 @@ func TestRequestPageExplainsFailure(t *testing.T) {
 		invalid := s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: key, Body: map[string]any{"model": "gpt-4o-mini", "messages": "hi"}}).Want(t, 400, "invalid_parameter")
 		s.Do(t, harness.Request{Method: "GET", Path: "/v1/models", Key: key}).Want(t, 200, "")
 		page := b.get(t, b.in(accounts.Test, "requests/"+failed.Header.Get("X-Request-Id")+"?q=status%3Afailed"))
-		page.shows(t, "This server has no such model", "gpt-nonexistent", html.EscapeString(failed.Text("error.message")), "/docs/reference/errors#model_not_found", "none was called",
-			"$TURNPIKE_API_KEY", html.EscapeString(`"model":"gpt-nonexistent"`)).hides(t, key, "Older")
+		page.shows(t, "This server has no such model", "gpt-nonexistent", html.EscapeString(failed.Text("error.message")), "/docs/reference/errors#model_not_found", "<dt>Model</dt><dd>–</dd>",
+			"$TURNPIKE_API_KEY", html.EscapeString(`"model":"gpt-nonexistent"`)).hides(t, key, "Older", "What to do")
 		// The neighbors are those of the filtered list.
 		newer := page.link(t, `.*</svg> Newer`)
 		if !strings.HasSuffix(newer, invalid.Header.Get("X-Request-Id")+"?q=status%3Afailed") {
