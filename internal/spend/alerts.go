@@ -420,11 +420,11 @@ func (a *alertBudget) record(ctx context.Context, tx *db.Tx, d dueAlert, percent
 // alertsKept is longer than any period but a lifetime.
 const alertsKept = 400 * 24 * time.Hour
 
-// PurgeAlerts deletes up to limit records of old alerts.
+// PurgeAlerts deletes up to limit records of old alerts. Those of a lifetime stay, or they would be published again.
 func PurgeAlerts(ctx context.Context, tx *db.Tx, now time.Time, limit int64) (int64, error) {
 	return tx.Exec(ctx, `DELETE FROM budget_alerts WHERE (level, account_id, period, budget, percent) IN
-		(SELECT level, account_id, period, budget, percent FROM budget_alerts WHERE fired_at < $1 ORDER BY fired_at LIMIT $2)`,
-		now.Add(-alertsKept).UnixMicro(), limit)
+		(SELECT level, account_id, period, budget, percent FROM budget_alerts WHERE fired_at < $1 AND period <> $3 ORDER BY fired_at LIMIT $2)`,
+		now.Add(-alertsKept).UnixMicro(), limit, string(lifetime))
 }
 
 // runsLow reports whether a limited workspace is below its threshold.

@@ -162,6 +162,37 @@ func TestOversizedRequestDoesNotSilenceTheEndOfABudget(t *testing.T) {
 	})
 }
 
+// TestLifetimeAlertsAreNotRepeated after others are purged.
+func TestLifetimeAlertsAreNotRepeated(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newBudgeted(t, d, 0, 100*credits.Credit, 0)
+		ever := 100 * credits.Credit
+		o.project.Limits = []accounts.Limit{{Budget: &ever, Window: accounts.WindowLifetime}}
+		o.write(func(ctx context.Context, tx *db.Tx) error {
+			return ChangeProject(ctx, tx, o.project, ProjectChange{By: audit.Operator, Action: "project.updated", At: o.now})
+		})
+		spend := func(amount credits.Micro) {
+			s := o.spent(amount)
+			limit := LimitAccount(Project, ProjectID(o.workspace.ID, o.project.ID), o.project.Limits[0].ID)
+			s.Entry.Accounts = encodeAccounts([]hold{{key: accountPeriod{limit, lifetime}}, {key: accountPeriod{Account{Project, ProjectID(o.workspace.ID, o.project.ID)}, PeriodOf(o.now)}}})
+			o.settleEntries(s)
+		}
+		spend(50 * credits.Credit)
+		o.want("project 50", "project 50")
+		o.now = o.now.Add(alertsKept + time.Hour)
+		o.write(func(ctx context.Context, tx *db.Tx) error {
+			if n, err := PurgeAlerts(ctx, tx, o.now, 10); err != nil || n != 1 {
+				t.Errorf("got %d alerts purged, want that of the month (%v)", n, err)
+			}
+			return nil
+		})
+		o.settler = NewSettler(o.ledger, events.NewPublisher(func() time.Time { return o.now }), func() time.Time { return o.now })
+		spend(credits.Credit)
+		o.want("project 50", "project 50")
+	})
+}
+
 func TestChangedBudgetAndThresholdsAlert(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
