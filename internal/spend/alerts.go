@@ -60,14 +60,15 @@ func (p publishedSet) covers(o publishedSet) bool {
 type dueAlert struct {
 	key     accountPeriod
 	spent   credits.Micro
-	refused bool // the budget has refused a small request
-	now     time.Time
+	refused bool      // the budget has refused a small request
+	at      time.Time // in the period
+	ended   bool      // the period, meanwhile
 }
 
 // due returns the alerts that the state calls for. A budget of 0 blocks
 // requests on purpose, and has none.
 func (a *alertBudget) due(d dueAlert) (set publishedSet) {
-	set.limit = a.limitAt(d.now)
+	set.limit = a.limitAt(d.at)
 	if set.limit > 0 {
 		for _, percent := range a.thresholds {
 			if reached(d.spent, set.limit, percent) {
@@ -76,7 +77,7 @@ func (a *alertBudget) due(d dueAlert) (set publishedSet) {
 		}
 		set.exceeded = d.refused || d.spent >= set.limit
 	}
-	if a.workspace != nil {
+	if a.workspace != nil && !d.ended {
 		set.low = runsLow(a.workspace, Balance{Spent: d.spent})
 	}
 	return set
@@ -282,8 +283,8 @@ func refusedBy(e *audit.Entry) (accountPeriod, bool) {
 }
 
 // alertAll publishes the alerts of accounts that were charged or have refused a
-// request, each once per period and budget. Past periods have no alerts. after has the
-// balances of charged accounts, which the transaction has locked.
+// request, each once per period and budget. after has the balances of charged accounts,
+// which the transaction has locked.
 func (s *Settler) alertAll(ctx context.Context, tx *db.Tx, t *totals, after map[accountPeriod]balance) error {
 	now := s.now()
 	refusedOnly := slices.DeleteFunc(slices.SortedFunc(maps.Keys(t.refused), compare), func(key accountPeriod) bool { _, charged := after[key]; return charged })
@@ -300,7 +301,7 @@ func (s *Settler) alertAll(ctx context.Context, tx *db.Tx, t *totals, after map[
 	}
 	budgets := make(map[accountPeriod]*alertBudget, len(list))
 	for _, key := range list {
-		if key.Period != PeriodIn(key.Period.Window(), now) {
+		if alertTime(key.Period, now).IsZero() {
 			continue
 		}
 		budget, err := s.budgetOf(ctx, tx, key.Account)
@@ -315,11 +316,28 @@ func (s *Settler) alertAll(ctx context.Context, tx *db.Tx, t *totals, after map[
 		if budgets[key] == nil {
 			continue
 		}
-		if err := s.alert(ctx, tx, budgets[key], dueAlert{key, after[key].Settled, t.refused[key], now}); err != nil {
+		at := alertTime(key.Period, now)
+		if err := s.alert(ctx, tx, budgets[key], dueAlert{key, after[key].Settled, t.refused[key], at, !at.Equal(now)}); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// lateAlerts is for how long a period that has ended still alerts people: charges are posted after a second, and
+// those of an evicted node after a minute. Later, the budget may have been changed for the next period.
+const lateAlerts = 5 * time.Minute
+
+// alertTime returns the time in the period at which its alerts are due, which is now or the period's last moment. It
+// returns zero for other periods, which have no alerts.
+func alertTime(p Period, now time.Time) time.Time {
+	if p == PeriodIn(p.Window(), now) {
+		return now
+	}
+	if end := p.End(); !now.Before(end) && now.Before(end.Add(lateAlerts)) {
+		return end.Add(-time.Microsecond)
+	}
+	return time.Time{}
 }
 
 // readBalances returns the balances of accounts that have one. They must be in order, because the lock, if any, is taken in
@@ -405,7 +423,7 @@ func (a *alertBudget) publish(ctx context.Context, tx *db.Tx, p *events.Publishe
 	if !due.low {
 		return nil
 	}
-	return publishLow(ctx, tx, p, &Billing{Workspace: a.workspace, Period: d.key.Period, Balance: Balance{Spent: d.spent}}, d.now)
+	return publishLow(ctx, tx, p, &Billing{Workspace: a.workspace, Period: d.key.Period, Balance: Balance{Spent: d.spent}}, d.at)
 }
 
 // record stores that an alert is published, and reports whether it is the first
@@ -413,7 +431,7 @@ func (a *alertBudget) publish(ctx context.Context, tx *db.Tx, p *events.Publishe
 func (a *alertBudget) record(ctx context.Context, tx *db.Tx, d dueAlert, percent int64) (first bool, err error) {
 	n, err := tx.Exec(ctx, `INSERT INTO budget_alerts (level, account_id, period, budget, percent, fired_at) VALUES ($1, $2, $3, $4, $5, $6)
 		ON CONFLICT (level, account_id, period, budget, percent) DO NOTHING`,
-		string(d.key.Level), d.key.ID, string(d.key.Period), int64(a.limitAt(d.now)), percent, d.now.UnixMicro())
+		string(d.key.Level), d.key.ID, string(d.key.Period), int64(a.limitAt(d.at)), percent, d.at.UnixMicro())
 	return n > 0, db.Wrap(err, "record alert")
 }
 

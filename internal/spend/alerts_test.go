@@ -162,6 +162,36 @@ func TestOversizedRequestDoesNotSilenceTheEndOfABudget(t *testing.T) {
 	})
 }
 
+// TestChargeAtTheEndOfAPeriodAlerts: charges are posted a second later.
+func TestChargeAtTheEndOfAPeriodAlerts(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		o := newBudgeted(t, d, 70*credits.Credit, 100*credits.Credit, 100*credits.Credit)
+		end := PeriodOf(o.now).End()
+		o.write(func(ctx context.Context, tx *db.Tx) error {
+			_, err := tx.Exec(ctx, "UPDATE projects SET temporary_raise = $1", db.JSON(accounts.Raise{Budget: 200 * credits.Credit, Until: end}))
+			return err
+		})
+		o.settleEntries(o.spent(40 * credits.Credit))
+		o.want("workspace 50")
+		last, later := o.spent(20*credits.Credit), o.spent(25*credits.Credit)
+		for _, s := range []audit.Settlement{last, later} {
+			s.Entry.CreatedAt = end.Add(-time.Second)
+		}
+		o.now = end.Add(time.Second)
+		o.settleEntries(last) // 60 of 100, and of 200 under the raise
+		o.want("key 50", "workspace 50", "workspace 80")
+		o.settleEntries(o.spent(credits.Credit)) // of the next period
+		o.want("key 50", "workspace 50", "workspace 80")
+		o.now = end.Add(lateAlerts)
+		o.settleEntries(later)
+		o.want("key 50", "workspace 50", "workspace 80")
+		if n := o.alerts(); n != 0 {
+			t.Errorf("got %d alerts of low credits, want none", n)
+		}
+	})
+}
+
 // TestLifetimeAlertsAreNotRepeated after others are purged.
 func TestLifetimeAlertsAreNotRepeated(t *testing.T) {
 	t.Parallel()

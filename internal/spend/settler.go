@@ -261,7 +261,7 @@ func BudgetChanged(ctx context.Context, tx *db.Tx, a Account, now time.Time) err
 	if err != nil {
 		return err
 	}
-	return budget.publish(ctx, tx, events.NewPublisher(func() time.Time { return now }), dueAlert{key: key, spent: b.Spent, now: now})
+	return budget.publish(ctx, tx, events.NewPublisher(func() time.Time { return now }), dueAlert{key: key, spent: b.Spent, at: now})
 }
 
 // ReclaimLeases asks all nodes to release the unused leases of an account after the
