@@ -127,6 +127,59 @@ func (s *shell) dollarColumn(v any, decimals int) template.HTML {
 	return dollarsElement(fixedDollars(amount.Float()*s.req.dollarRate(), decimals))
 }
 
+// priceDecimals is how many decimals the prices of a page have at most, in credits and in dollars.
+type priceDecimals struct{ credits, dollars int }
+
+// priceText returns a price in credits, and in dollars with as few decimals as possible, or an empty string if their
+// value isn't known.
+func (req *request) priceText(amount credits.Micro) (inCredits, inDollars string) {
+	rate := req.dollarRate()
+	if rate == 0 {
+		return showCredits(amount), ""
+	}
+	inDollars = strings.TrimRight(fixedDollars(amount.Float()*rate, manyDecimals), "0")
+	return showCredits(amount), inDollars + strings.Repeat("0", max(0, fewDecimals-decimalsOf(inDollars)))
+}
+
+func decimalsOf(number string) int {
+	_, fraction, _ := strings.Cut(number, ".")
+	return len(fraction)
+}
+
+// priceDecimals returns the decimals of a column with some prices.
+func (req *request) priceDecimals(prices []credits.Micro) (d priceDecimals) {
+	for _, p := range prices {
+		inCredits, inDollars := req.priceText(p)
+		d.credits, d.dollars = max(d.credits, decimalsOf(inCredits)), max(d.dollars, decimalsOf(inDollars))
+	}
+	return d
+}
+
+// Price shows a price in a column whose decimal points are below each other. Trailing zeros are invisible.
+func (s *shell) Price(amount credits.Micro, d priceDecimals) template.HTML {
+	if amount == 0 {
+		return none
+	}
+	inCredits, inDollars := s.req.priceText(amount)
+	text := padDecimals(inCredits, d.credits)
+	if inDollars != "" {
+		text += ` <span class="usd">` + padDecimals(inDollars, d.dollars) + `</span>`
+	}
+	return template.HTML(text) //nolint:gosec // escaped
+}
+
+// padDecimals adds invisible zeros up to a number of decimals.
+func padDecimals(number string, decimals int) string {
+	zeros := strings.Repeat("0", max(0, decimals-decimalsOf(number)))
+	if zeros != "" && !strings.Contains(number, ".") {
+		zeros = "." + zeros
+	}
+	if zeros != "" {
+		zeros = `<span class="pad">` + zeros + `</span>`
+	}
+	return template.HTMLEscapeString(number) + zeros
+}
+
 func dollarsElement(text string) template.HTML {
 	return template.HTML(` <span class="usd">` + template.HTMLEscapeString(text) + `</span>`) //nolint:gosec // escaped
 }

@@ -4,6 +4,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -22,7 +24,22 @@ func TestModelsPageSearchesModelsAndCountsProviders(t *testing.T) {
 		page := b.in(accounts.Test, "models")
 		b.get(t, page+"?q=gpt-4o-mini").shows(t, "gpt-4o-mini", "playground?model=gpt-4o-mini")
 		first := b.get(t, page).shows(t, "claude-", "per ")
-		b.get(t, first.link(t, "More models")).is(t, 200).hides(t, first.find(t, `playground\?model=([^"]+)"`)+`"`)
+		second := b.get(t, first.link(t, "More models")).is(t, 200).hides(t, first.find(t, `playground\?model=([^"]+)"`)+`"`)
+		b.get(t, second.link(t, "Previous models")).is(t, 200).shows(t, first.find(t, `playground\?model=([^"]+)"`)+`"`)
+		// Models of known vendors come first, and names are sorted without regard to case.
+		names := func(a *response) (out []string) {
+			for _, m := range regexp.MustCompile(`class="models-name" title="([^"]+)"`).FindAllStringSubmatch(a.body, -1) {
+				out = append(out, m[1])
+			}
+			return out
+		}
+		byName := names(b.get(t, page+"?sort=name").shows(t, `<option value="name" selected>`))
+		if !slices.IsSortedFunc(byName, func(a, b string) int { return strings.Compare(strings.ToLower(a), strings.ToLower(b)) }) {
+			t.Errorf("the models aren't sorted by name: %q", byName)
+		}
+		if names(first)[0] == byName[0] {
+			t.Errorf("both orders begin with %s", byName[0])
+		}
 		b.get(t, page+"?q=GPT-4o-mini+vision&kind=chat").shows(t, "gpt-4o-mini").hides(t, "claude-")
 		b.get(t, page+"?q=no+such+model").shows(t, "No models match this search.")
 
@@ -32,6 +49,7 @@ func TestModelsPageSearchesModelsAndCountsProviders(t *testing.T) {
 			return strings.Contains(b.get(t, page).body, "healthy</span>")
 		})
 		b.get(t, page).shows(t, "provider%3Asimulator", "100%")
+		s.Eventually(t, func() bool { return names(b.get(t, page))[0] == "gpt-4o" }) // it is used
 		b.get(t, b.in(accounts.Live, "models")).shows(t, "No provider is connected", "No models yet")
 	})
 }
