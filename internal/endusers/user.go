@@ -30,7 +30,7 @@ const (
 	idleRetention = 400 * 24 * time.Hour
 	// seenInterval is how precisely the last use is stored.
 	seenInterval = 24 * time.Hour
-	maxName      = 256
+	maxName      = 128
 
 	// signalUser notifies nodes that a user changed. The payload is the key of its name.
 	signalUser = "end_user"
