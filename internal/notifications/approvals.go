@@ -20,7 +20,8 @@ import (
 const (
 	// maxArguments limits the bytes of arguments in a notification. The dashboard shows all of them.
 	maxArguments = 2 << 10
-	// approvalsPerHour limits the notifications of a workspace, so that an agent in a loop doesn't fill mailboxes.
+	// approvalsPerHour limits the notifications of a workspace, in live and in test, so that an agent in a loop
+	// doesn't fill mailboxes.
 	approvalsPerHour = 100
 )
 
@@ -74,7 +75,7 @@ func (s *Service) notifyApproval(ctx context.Context, tx *db.Tx, n *notice) erro
 // RequestApproval tells people about an approval in the transaction that requests it, and again when half of
 // its time is over.
 func (s *Service) RequestApproval(ctx context.Context, tx *db.Tx, a Approval) error {
-	limit := accounts.ExpiringLimit{ID: "notifications/" + a.WorkspaceID, Max: approvalsPerHour, Granularity: time.Minute}
+	limit := accounts.ExpiringLimit{ID: "notifications/" + a.Path(), Max: approvalsPerHour, Granularity: time.Minute}
 	err := limit.Add(ctx, tx, s.Now().Add(time.Hour), s.Now())
 	var full *accounts.LimitReachedError
 	if errors.As(err, &full) {
