@@ -1,6 +1,7 @@
 package federation
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -176,8 +177,15 @@ func (s *Service) rule(ctx context.Context, id string) (*Rule, error) {
 	return r, err
 }
 
-// claimSet is the content of a verified token.
+// claimSet is the content of a verified token. Numbers are a json.Number, because IDs above 2^53 aren't exact
+// as a float64.
 type claimSet map[string]any
+
+func (c *claimSet) UnmarshalJSON(data []byte) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	return d.Decode((*map[string]any)(c))
+}
 
 // text returns a claim as text, or "".
 func (c claimSet) text(name string) string {

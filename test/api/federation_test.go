@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -211,7 +212,7 @@ func TestFederatedTokensBelongToTheUserOfAClaim(t *testing.T) {
 			"user_claim": "actor", "user_limits": map[string]any{"budget": 5, "window": "day", "requests_per_minute": 1}}
 		created := c.post(t, "/v1/federation_rules", rule)
 		id := created.Text("id")
-		exchange := func(claim, value string) *harness.Response {
+		exchange := func(claim string, value any) *harness.Response {
 			now := c.Clock.Now()
 			return c.exchange(t, id, i.Sign(t, map[string]any{"iss": i.URL, "aud": "turnpike", "sub": "repo:acme/app", "iat": now.Unix(), "exp": now.Add(time.Minute).Unix(), claim: value}), nil)
 		}
@@ -230,6 +231,10 @@ func TestFederatedTokensBelongToTheUserOfAClaim(t *testing.T) {
 		call(mona).Want(t, 429, "rate_limit_exceeded")
 		call(exchange("actor", "mona").Want(t, 200, "").Text("access_token")).Want(t, 429, "rate_limit_exceeded") // the same user
 		call(exchange("actor", "lisa").Want(t, 200, "").Text("access_token")).Want(t, 200, "")
+		exchange("actor", json.Number("9007199254740993")).Want(t, 200, "")
+		if found := objects(c.get(t, "/v1/users?user=9007199254740993"), "data"); len(found) != 1 {
+			t.Errorf("a claim that is a number has %d users, want 1", len(found))
+		}
 		for _, bad := range []struct {
 			fields map[string]any
 			param  string
