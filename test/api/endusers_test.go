@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -166,6 +167,41 @@ func TestEndUsers(t *testing.T) {
 		chat(alice, "").Want(t, 403, "user_blocked")
 		if u := m.endUser(t, "alice"); u.Text("id") == id || u.At("spent") != 1.0 {
 			t.Errorf("got %s, want another account", u.Body)
+		}
+	})
+}
+
+// TestBodiesNameTheirUser covers the fields that the endpoints have in OpenAI's API.
+func TestBodiesNameTheirUser(t *testing.T) {
+	eachGateway(t, both, func(cfg *config.Config) {
+		cfg.Providers[0].Models = append(cfg.Providers[0].Models, config.ProviderModel{ID: "picture", Kind: "image", Price: &config.ModelPrice{PerImage: "0.01"}})
+	}, func(t *testing.T, m *gatewayClient) {
+		m.ask(t, "PATCH", "/v1/users/settings", map[string]any{"from_requests": true}).Want(t, 200, "")
+		chat, response := body("small", "Hi.", nil), map[string]any{"model": "small", "input": "Hi."}
+		for i, tt := range []struct {
+			path, field string
+			body        map[string]any
+		}{
+			{"/v1/chat/completions", "user", chat},
+			{"/v1/chat/completions", "safety_identifier", chat},
+			{"/v1/responses", "user", response},
+			{"/v1/responses", "safety_identifier", response},
+			{"/v1/embeddings", "user", map[string]any{"model": "embed", "input": "Hi."}},
+			{"/v1/images/generations", "user", map[string]any{"model": "picture", "prompt": "A road."}},
+		} {
+			name := fmt.Sprintf("user-%d", i)
+			b := maps.Clone(tt.body)
+			if tt.field == "safety_identifier" {
+				b["user"] = "other"
+			}
+			b[tt.field] = name
+			r := m.ask(t, "POST", tt.path, b).Want(t, 200, "")
+			if got, want := m.entry(t, r).Text("user_id"), m.endUser(t, name).Text("id"); got != want {
+				t.Errorf("%s: got user %q in the log, want %s by its %s", tt.path, got, want, tt.field)
+			}
+		}
+		if list := m.get(t, "/v1/users?user=other"); list.Text("data.0.id") != "" {
+			t.Errorf("got %s, want safety_identifier to win", list.Body)
 		}
 	})
 }
