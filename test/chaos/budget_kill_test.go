@@ -38,6 +38,9 @@ func TestBudgetIsExactAfterKill9(t *testing.T) {
 		s.victim = serve(t, at, settings)
 		s.d = open(t, at)
 		s.account = newAccount(t, at, s.victim.URL)
+		if _, errOut, err := binary(t).Run(at, "users", "create", "--email", "owner@example.com", "--role", "owner"); err != nil {
+			t.Fatalf("users create: %v\n%s", err, errOut)
+		}
 		for n := 0; n < kills && !t.Failed(); n++ {
 			s.round(t, n, 5+random.IntN(80))
 		}
@@ -100,7 +103,8 @@ func (s *budgetTest) round(t *testing.T, n, killAt int) {
 		n+1, killAt, served, len(outcomes), totalSpent(t, s.d), s.limit, s.recovered, looks)
 }
 
-// checkAlerts checks that each threshold of the current limit was published exactly once, if spending has reached it.
+// checkAlerts checks that each threshold of the current limit was published exactly once, if spending has reached it, and
+// that the owner gets one email about each alert.
 func (s *budgetTest) checkAlerts(t *testing.T) {
 	t.Helper()
 	published := map[int64]int{} // 0 is budget.exceeded
@@ -135,6 +139,9 @@ func (s *budgetTest) checkAlerts(t *testing.T) {
 	if published[0] > 1 {
 		t.Errorf("the end of the budget of %s was published %d times, want at most once", s.limit, published[0])
 	}
+	eventually(t, time.Minute, "the owner gets one email about each alert", func() bool {
+		return count(t, s.d, "SELECT count(*) FROM mails WHERE kind = 'budget_alert'") == count(t, s.d, "SELECT count(*) FROM events WHERE type LIKE 'budget.%'")
+	})
 }
 
 // newest returns the node that started last, which is the victim: IDs are ordered by
