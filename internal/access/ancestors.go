@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
+	"turnpike/internal/ids"
 )
 
 // maxGenerations limits how many keys one request is charged to.
@@ -61,23 +63,54 @@ func ancestorsOf(ctx context.Context, q db.Querier, k *Key) ([]*Key, error) {
 		SELECT `+keyColumns+" FROM line JOIN keys k ON k.id = line.id ORDER BY line.distance", k.ParentID)
 }
 
-// CreatorsOf returns who is responsible for what a key creates: the key, its ancestors, and the people who created
-// them.
-func CreatorsOf(ctx context.Context, q db.Querier, keyID string) ([]string, error) {
-	line, err := ancestorsOf(ctx, q, &Key{ParentID: keyID})
+// ResponsibleFor returns who is behind a member or a key: the member who created the first key of its line, or that key
+// if no member did. So all keys of a member, and all keys that they create, are one.
+func ResponsibleFor(ctx context.Context, q db.Querier, id string) (string, error) {
+	line, err := ancestorsOf(ctx, q, &Key{ParentID: id})
 	if err != nil {
-		return nil, fmt.Errorf("read the creators of a key: %w", err)
+		return "", fmt.Errorf("read the line of a key: %w", err)
 	}
-	var out []string
-	for _, k := range line {
-		out = append(out, k.ID, k.CreatedBy)
+	if len(line) == 0 {
+		return id, nil
 	}
-	return out, nil
+	first := line[len(line)-1]
+	return responsible(first.ID, first.CreatedBy), nil
 }
 
-// DescendsFrom reports whether the principal is one of the keys, or was created by one.
-func (p *Principal) DescendsFrom(keys []string) bool {
-	return slices.Contains(keys, p.ID()) || p.KeyID != "" && slices.ContainsFunc(keys, p.dependsOn)
+func responsible(firstKey, createdBy string) string {
+	if strings.HasPrefix(createdBy, ids.User) {
+		return createdBy
+	}
+	return firstKey
+}
+
+// maxResponsible limits how many keys ResponsibleForScope reads.
+const maxResponsible = 1000
+
+// ResponsibleForScope returns who is behind the active keys of a workspace with a scope, and whether it read all
+// of its keys.
+func ResponsibleForScope(ctx context.Context, q db.Querier, t accounts.Tenant, scope Scope, now time.Time) (found []string, all bool, err error) {
+	type keyLine struct {
+		scopes           []string
+		first, createdBy string
+	}
+	lines, err := db.List(ctx, q, func(r db.Row) (l keyLine, err error) { return l, db.Scan(r, &l.scopes, &l.first, &l.createdBy) },
+		`WITH RECURSIVE line (id, first, parent) AS (
+			SELECT id, id, parent_key_id FROM (SELECT id, parent_key_id FROM keys
+				WHERE workspace_id = $1 AND environment = $2 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $3) LIMIT $4) active
+			UNION ALL
+			SELECT line.id, keys.id, keys.parent_key_id FROM line JOIN keys ON keys.id = line.parent)
+		SELECT k.scopes, first.id, first.created_by FROM line JOIN keys k ON k.id = line.id JOIN keys first ON first.id = line.first WHERE line.parent IS NULL`,
+		t.WorkspaceID, t.Environment, now.UnixMicro(), int64(maxResponsible))
+	if err != nil {
+		return nil, false, fmt.Errorf("read who is behind keys: %w", err)
+	}
+	for _, l := range lines {
+		if _, grant, err := ParseScopes(l.scopes); err == nil && grant.Allows(scope) {
+			found = append(found, responsible(l.first, l.createdBy))
+		}
+	}
+	return found, len(lines) < maxResponsible, nil
 }
 
 // inherit restricts the principal to what its ancestors allow. It returns when the key or the first of

@@ -309,7 +309,7 @@ func (s *Service) Create(ctx context.Context, tx *db.Tx, d *Draft) error {
 	if err := s.lookUpServers(ctx, tx, r, d.principal); err != nil {
 		return err
 	}
-	if err := checkApprovers(ctx, tx, r); err != nil {
+	if err := checkApprovers(ctx, tx, r, s.Now()); err != nil {
 		return err
 	}
 	if err := insertRun(ctx, tx, r); err != nil {

@@ -118,7 +118,8 @@ func (s *Service) Decide(ctx context.Context, tx *db.Tx, in DecideParams) (*Run,
 	}
 	rules := r.rulesFor(c)
 	simple := d.Decision == Approve || d.Decision == Deny
-	if err := rules.AllowDecision(ctx, tx, in.Decider, r.KeyID, simple); err != nil {
+	vote := tools.Vote{KeyID: r.KeyID, ApprovedBy: c.ApprovedBy, Approve: d.Decision == Approve, Simple: simple}
+	if err := rules.AllowDecision(ctx, tx, in.Decider, vote); err != nil {
 		return nil, nil, err
 	}
 	o := newOutcome(r)
@@ -198,11 +199,11 @@ func (o *outcome) decide(c *Call, rules *tools.ApprovalRules, in DecideParams, n
 func capitalized(s string) string { return strings.ToUpper(s[:1]) + strings.TrimSuffix(s[1:], ".") }
 
 // checkApprovers rejects a run with approval rules that no one can satisfy.
-func checkApprovers(ctx context.Context, tx *db.Tx, r *Run) error {
+func checkApprovers(ctx context.Context, tx *db.Tx, r *Run, now time.Time) error {
 	for i, spec := range r.Specs {
 		param := fmt.Sprintf("tools[%d].approval_rules", i)
 		for _, rules := range append(slices.Collect(maps.Values(spec.ToolRules)), spec.Rules) {
-			if err := rules.CheckSatisfiable(ctx, tx, param, tools.Approvers{Tenant: r.Tenant, KeyID: r.KeyID}); err != nil {
+			if err := rules.CheckSatisfiable(ctx, tx, param, tools.Approvers{Tenant: r.Tenant, KeyID: r.KeyID, Now: now}); err != nil {
 				return err
 			}
 		}

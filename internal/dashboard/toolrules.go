@@ -70,7 +70,7 @@ func setToolRules(req *request, t *ruledTool) (*view, error) {
 	rules, invalid := req.readRules()
 	return req.changeToolRules(t, "Approval rules saved.", func(tx *db.Tx, s, changed *toolservers.Server) error {
 		changed.ToolRules[t.Name] = rules
-		return errors.Join(invalid, changed.CheckRules(req.Context(), tx, s))
+		return errors.Join(invalid, changed.CheckRules(req.Context(), tx, s, req.now()))
 	})
 }
 

@@ -6,7 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"turnpike/internal/access"
+	"turnpike/internal/audit"
 	"turnpike/internal/config"
+	"turnpike/internal/db"
 	"turnpike/test/fakes/smtp"
 )
 
@@ -133,6 +136,97 @@ func TestApprovalRulesLimitWhoDecides(t *testing.T) {
 		if payTool.count() != 1 {
 			t.Errorf("the tool was called %d times", payTool.count())
 		}
+	})
+}
+
+// keyOf creates a key as a member does in the dashboard.
+func (c *client) keyOf(t *testing.T, userID string, scopes ...string) (value string) {
+	t.Helper()
+	if len(scopes) == 0 {
+		scopes = []string{"*"}
+	}
+	c.write(t, func(tx *db.Tx) (err error) {
+		k := &access.Key{Tenant: c.workspace.In(c.env), Name: "of " + userID, Scopes: scopes}
+		value, err = access.NewKeys(c.Ring, c.Clock.Now).Create(t.Context(), tx, access.Caller{Actor: audit.Actor{Name: userID}}, k)
+		return err
+	})
+	return value
+}
+
+func TestKeysOfOnePersonAreOneApprover(t *testing.T) {
+	eachAgents(t, both, nil, func(t *testing.T, l *agentClient) {
+		payTool := newTool(t, l, "paid")
+		input := l.model.addScript("one person", calls(toolCall{"pay", ok}), reply{text: "Done."})
+		first, second := l.as(l.keyOf(t, "usr_1")), l.as(l.keyOf(t, "usr_1"))
+		child := l.as(second.post(t, "/v1/keys", map[string]any{"name": "child", "scopes": []string{"*"}}).Text("value"))
+		grandchild := l.as(child.post(t, "/v1/keys", map[string]any{"name": "grandchild", "scopes": []string{"*"}}).Text("value"))
+		colleague := l.as(l.keyOf(t, "usr_2", "agents.runs:approve"))
+		run := func(rules map[string]any) (path, approval string) {
+			path = first.startRun(t, runBody(input, []any{approved("pay", payTool.URL, "approval_rules", rules)}))
+			return path, l.waitForAction(t, path, "awaiting_approval")[0]["id"].(string)
+		}
+
+		path, id := run(map[string]any{"exclude_creator": true})
+		for name, by := range map[string]*agentClient{"the key": first, "another key": second, "its child": child, "its grandchild": grandchild} {
+			if r := by.decide(t, path, id, "approve"); r.Status != 403 {
+				t.Errorf("%s of the creator: got %d %s, want 403", name, r.Status, r.Body)
+			}
+		}
+		colleague.decide(t, path, id, "approve").Want(t, 200, "")
+		l.waitForEnd(t, path, "completed")
+
+		path, id = run(map[string]any{"approvers": 2})
+		second.decide(t, path, id, "approve").Want(t, 200, "")
+		second.decide(t, path, id, "approve").Want(t, 200, "") // repeated
+		for name, by := range map[string]*agentClient{"another key": first, "a child": child, "a grandchild": grandchild} {
+			if r := by.decide(t, path, id, "approve"); r.Status != 403 {
+				t.Errorf("%s of the first approver: got %d %s, want 403", name, r.Status, r.Body)
+			}
+		}
+		if payTool.count() != 1 || l.get(t, path).Text("status") != "awaiting_approval" {
+			t.Fatalf("one person's keys approved the call twice")
+		}
+		colleague.decide(t, path, id, "approve").Want(t, 200, "")
+		l.waitForEnd(t, path, "completed")
+
+		// One denial is enough, also of someone who has approved.
+		path, id = run(map[string]any{"approvers": 2})
+		second.decide(t, path, id, "approve").Want(t, 200, "")
+		child.decide(t, path, id, "deny").Want(t, 200, "")
+		l.waitForEnd(t, path, "completed")
+	})
+}
+
+func TestRuleThatNoOneCanSatisfyIsRejected(t *testing.T) {
+	eachAgents(t, both, nil, func(t *testing.T, l *agentClient) {
+		payTool := newTool(t, l, "paid")
+		input := l.model.addScript("unsatisfiable", calls(toolCall{"pay", ok}), reply{text: "Done."})
+		body := func(rules map[string]any) map[string]any {
+			return runBody(input, []any{approved("pay", payTool.URL, "approval_rules", rules)})
+		}
+		rejected := func(rules map[string]any, param string) {
+			t.Helper()
+			if r := l.ask(t, "POST", runs, body(rules)); r.Status != 400 || r.Text("error.param") != "tools[0].approval_rules."+param {
+				t.Errorf("%v: got %d %s, want 400 about %s", rules, r.Status, r.Body, param)
+			}
+		}
+		two, other := map[string]any{"approvers": 2}, map[string]any{"exclude_creator": true}
+		l.post(t, "/v1/keys", map[string]any{"name": "child", "scopes": []string{"*"}})
+		l.newKey(t, liveKey("agents.runs:create"))
+		expires := l.Clock.Now().Add(time.Hour)
+		l.newKey(t, access.Key{Scopes: []string{"*"}, ExpiresAt: &expires})
+		l.advance(t, 2*time.Hour)
+		rejected(two, "approvers")
+		rejected(other, "exclude_creator")
+		l.keyOf(t, "usr_1")
+		l.keyOf(t, "usr_1")
+		strict := map[string]any{"approvers": 2, "exclude_creator": true}
+		rejected(strict, "exclude_creator")
+		for _, satisfiable := range []map[string]any{two, other} {
+			l.waitForAction(t, l.startRun(t, body(satisfiable)), "awaiting_approval")
+		}
+		l.withPeople(t)
+		l.waitForAction(t, l.startRun(t, body(strict)), "awaiting_approval")
 	})
 }
 

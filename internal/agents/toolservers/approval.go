@@ -180,7 +180,7 @@ func (m *Service) request(ctx context.Context, tx *db.Tx, r ApprovalRequest) (*A
 	}
 	// Otherwise the call would wait in vain.
 	rules := r.Server.RulesOf(r.Target.Tool.Name)
-	if err := rules.CheckSatisfiable(ctx, tx, RulesParam, tools.Approvers{Tenant: r.Server.Tenant, KeyID: r.KeyID, PeopleOnly: true}); err != nil {
+	if err := rules.CheckSatisfiable(ctx, tx, RulesParam, tools.Approvers{Tenant: r.Server.Tenant, KeyID: r.KeyID, PeopleOnly: true, Now: m.Now()}); err != nil {
 		return nil, err
 	}
 	now := m.Now()
@@ -365,7 +365,8 @@ func (m *Service) Decide(ctx context.Context, tx *db.Tx, by tools.Decider, d Dec
 		return nil, err
 	}
 	rules := s.rulesOfListed(a.Tool)
-	if err := rules.AllowDecision(ctx, tx, by, a.KeyID, d.Edited == "" && d.Response == ""); err != nil {
+	vote := tools.Vote{KeyID: a.KeyID, ApprovedBy: a.ApprovedBy, Approve: d.Approve, Simple: d.Edited == "" && d.Response == ""}
+	if err := rules.AllowDecision(ctx, tx, by, vote); err != nil {
 		return nil, err
 	}
 	if err := m.storeDecision(ctx, tx, a, decided{d, status, by.Actor.Name, rules.Approvers}); err != nil {

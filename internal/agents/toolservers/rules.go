@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"time"
 
 	"turnpike/internal/agents/tools"
 	"turnpike/internal/db"
@@ -54,7 +55,7 @@ func ToolRulesParam(tool string) string { return "tool_settings." + tool + "." +
 
 // CheckRules checks the approval rules that differ from before: members who could satisfy the others may have left. Who
 // calls the tools isn't known yet.
-func (s *Server) CheckRules(ctx context.Context, tx *db.Tx, before *Server) error {
+func (s *Server) CheckRules(ctx context.Context, tx *db.Tx, before *Server, now time.Time) error {
 	var invalid []error
 	check := func(r, before tools.ApprovalRules, param string) {
 		if reflect.DeepEqual(r, before) {
@@ -62,7 +63,7 @@ func (s *Server) CheckRules(ctx context.Context, tx *db.Tx, before *Server) erro
 		}
 		err := r.Check(param)
 		if err == nil {
-			err = r.CheckSatisfiable(ctx, tx, param, tools.Approvers{Tenant: s.Tenant})
+			err = r.CheckSatisfiable(ctx, tx, param, tools.Approvers{Tenant: s.Tenant, Now: now})
 		}
 		invalid = append(invalid, err)
 	}

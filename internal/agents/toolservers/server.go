@@ -149,7 +149,7 @@ func (m *Service) Create(ctx context.Context, tx *db.Tx, by audit.Actor, s *Serv
 	s.TimeoutSeconds = cmp.Or(s.TimeoutSeconds, tools.DefaultTimeout)
 	s.ApprovalSeconds = cmp.Or(s.ApprovalSeconds, DefaultApprovalSeconds)
 	c, err := m.check(s, c)
-	if err := errors.Join(err, s.CheckRules(ctx, tx, &Server{})); err != nil {
+	if err := errors.Join(err, s.CheckRules(ctx, tx, &Server{}, m.Now())); err != nil {
 		return err
 	}
 	if err := accounts.LockWorkspace(ctx, tx, s.WorkspaceID); err != nil { // makes the count exact
@@ -211,7 +211,7 @@ const maxLabel = 32
 // Check returns the errors of all fields of a server that isn't stored yet.
 func (m *Service) Check(ctx context.Context, tx *db.Tx, s *Server, c Credentials) error {
 	_, err := m.check(s, c)
-	return errors.Join(err, s.CheckRules(ctx, tx, &Server{}))
+	return errors.Join(err, s.CheckRules(ctx, tx, &Server{}, m.Now()))
 }
 
 // check validates a server and its credentials, and returns them with normalized headers.
@@ -333,7 +333,7 @@ func (m *Service) Update(ctx context.Context, tx *db.Tx, by audit.Actor, s *Serv
 		given.OAuth = c.OAuth
 	}
 	given, err = m.check(s, given)
-	if err := errors.Join(err, s.CheckRules(ctx, tx, &before)); err != nil {
+	if err := errors.Join(err, s.CheckRules(ctx, tx, &before, m.Now())); err != nil {
 		return err
 	}
 	if s.Label != before.Label {

@@ -1250,13 +1250,13 @@ type ApprovalID = string
 
 // ApprovalRules Who decides about the calls of a tool, and which calls need a decision. A rule that no one can satisfy is rejected.
 type ApprovalRules struct {
-	// Approvers How many must approve. With 2, calls can only be approved or denied. Default: `1`.
+	// Approvers How many must approve. With 2, calls can only be approved or denied. A member and all of their keys count as one. Default: `1`.
 	Approvers *int `json:"approvers,omitempty"`
 
 	// Conditions Only calls that meet one of these conditions need approval. A value that is missing or can't be compared meets its condition. The default is every call.
 	Conditions *[]ApprovalRules_Conditions `json:"conditions,omitempty"`
 
-	// ExcludeCreator Whether the key that created the run, the keys that it created, and the people who created it may not decide. Default: `false`.
+	// ExcludeCreator Whether the member behind the run's key, and all keys that this member or these keys created, are excluded from deciding. Default: `false`.
 	ExcludeCreator *bool `json:"exclude_creator,omitempty"`
 
 	// OnExpiry What happens if no one decides in time: the run fails with `approval_expired`, or the model learns that the call wasn't made and the run continues. Default: `"fail"`.

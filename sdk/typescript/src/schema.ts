@@ -3879,9 +3879,9 @@ export interface components {
             on_expiry?: "fail" | "report" | "" | (string & {});
             /** @description The roles that may decide, in the dashboard. Keys can't. The default is everyone with the scope `agents.runs:approve`. */
             roles?: ("owner" | "admin" | "developer" | "viewer" | (string & {}))[] | null;
-            /** @description How many must approve. With 2, calls can only be approved or denied. Default: `1`. */
+            /** @description How many must approve. With 2, calls can only be approved or denied. A member and all of their keys count as one. Default: `1`. */
             approvers?: number;
-            /** @description Whether the key that created the run, the keys that it created, and the people who created it may not decide. Default: `false`. */
+            /** @description Whether the member behind the run's key, and all keys that this member or these keys created, are excluded from deciding. Default: `false`. */
             exclude_creator?: boolean;
             /** @description Only calls that meet one of these conditions need approval. A value that is missing or can't be compared meets its condition. The default is every call. */
             conditions?: {
