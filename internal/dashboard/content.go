@@ -40,6 +40,10 @@ func contentPage(req *request) (*view, error) {
 		p.Text = escapeInvisible(p.Text)
 		section.Parts = append(section.Parts, p)
 	}
+	d := shown.data.(*requestData)
+	if body := playable(content); body != nil && d.Curl != "" {
+		d.Curl, d.Sent = curlCommand(d.Row.Entry, req.s.PublicURL, string(body)), true
+	}
 	return shown, nil
 }
 
@@ -57,8 +61,17 @@ func (req *request) playableBody(id string) ([]byte, error) {
 	switch {
 	case fault.Is(err, fault.NotFound):
 		return nil, nil
-	case err != nil || content.Request.Truncated || !json.Valid([]byte(content.Request.Body)):
+	case err != nil:
 		return nil, err
 	}
-	return []byte(content.Request.Body), nil
+	return playable(content), nil
+}
+
+// playable returns the body of a request that can be sent again, or nil.
+func playable(content *contentlog.Content) []byte {
+	body := []byte(content.Request.Body)
+	if content.Request.Truncated || !json.Valid(body) {
+		return nil
+	}
+	return body
 }

@@ -24,6 +24,7 @@ type requestData struct {
 	Source   string
 	Metadata string
 	Curl     string // empty if no client sent the request
+	Sent     bool   // Curl has the body that the client sent
 	Play     bool   // the playground can repeat it
 	List     string // the list with the filters that led here
 	Newer    string // its neighbors there
@@ -41,8 +42,8 @@ func requestPage(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := requestData{Row: rows[0], Why: req.explain(e), Attempts: attemptRows(e), Times: timeSpans(e), Source: sources[e.UsageSource], Curl: curlCommand(e, req.s.PublicURL)}
-	_, d.Play = playable[e.Path]
+	d := requestData{Row: rows[0], Why: req.explain(e), Attempts: attemptRows(e), Times: timeSpans(e), Source: sources[e.UsageSource], Curl: curlCommand(e, req.s.PublicURL, "")}
+	_, d.Play = playgroundPaths[e.Path]
 	var f audit.Filter
 	if req.query("q") != "" { // the search that led here
 		var box *searchBox
@@ -307,18 +308,18 @@ var examples = map[string]string{
 	"/v1/rerank":             `{"model":M,"query":"Hello","documents":["Hello","Bye"]}`,
 }
 
-// playable are the paths of requests that the playground can repeat.
-var playable = map[string]struct{}{"/v1/chat/completions": {}, "/v1/responses": {}, "/v1/messages": {}, "/v1/images/generations": {}, "/v1/audio/speech": {}}
+// playgroundPaths are the paths of requests that the playground can repeat.
+var playgroundPaths = map[string]struct{}{"/v1/chat/completions": {}, "/v1/responses": {}, "/v1/messages": {}, "/v1/images/generations": {}, "/v1/audio/speech": {}}
 
 // curlCommand returns a command that repeats a request, without its secrets. It returns an empty string for steps of
-// runs and lines of batches, which no client sent.
-func curlCommand(e *audit.Entry, publicURL string) string {
+// runs and lines of batches, which no client sent. Without the stored body, it has an example.
+func curlCommand(e *audit.Entry, publicURL, stored string) string {
 	if e.Method == http.MethodPost && (isChild(e.Path, runPath) || isChild(e.Path, "/v1/batches/") || isChild(e.Path, "/v1/messages/batches/")) {
 		return ""
 	}
 	lines := []string{"curl " + shellQuote(publicURL+e.Path)}
-	body := ""
-	if e.Method == http.MethodPost {
+	body := stored
+	if e.Method == http.MethodPost && body == "" {
 		model, _ := json.Marshal(cmp.Or(e.AskedFor(), "auto")) // it is a string
 		body = strings.Replace(examples[e.Path], "M", string(model), 1)
 	}

@@ -45,7 +45,7 @@ func TestTimelineKeepsOwnWaitsApart(t *testing.T) {
 func TestCurlCommandQuotesForTheShell(t *testing.T) {
 	t.Parallel()
 	e := &audit.Entry{Method: "POST", Path: "/v1/chat/completions", Requested: `it's "$HOME" \ $(id)`, Project: "a'b"}
-	got := curlCommand(e, "https://turnpike.example.com")
+	got := curlCommand(e, "https://turnpike.example.com", "")
 	out, err := exec.CommandContext(t.Context(), "sh", "-c", `TURNPIKE_API_KEY=k; curl() { for a in "$@"; do printf '%s\n' "$a"; done; }; `+got).Output()
 	if err != nil {
 		t.Fatal(err)
@@ -56,11 +56,11 @@ func TestCurlCommandQuotesForTheShell(t *testing.T) {
 		t.Errorf("the shell passes\n%q, want\n%q", args, want)
 	}
 	for path, empty := range map[string]bool{"/v1/agents/runs/run_1": true, "/v1/batches/batch_1": true, "/v1/agents/runs": false, "/v1/agents/runs/run_1/cancel": false} {
-		if got := curlCommand(&audit.Entry{Method: "POST", Path: path}, "http://localhost"); (got == "") != empty {
+		if got := curlCommand(&audit.Entry{Method: "POST", Path: path}, "http://localhost", ""); (got == "") != empty {
 			t.Errorf("%s: got %q", path, got)
 		}
 	}
-	if got := curlCommand(&audit.Entry{Method: "GET", Path: "/v1/models"}, "http://localhost:8080"); got != "curl http://localhost:8080/v1/models \\\n  -H \"Authorization: Bearer $TURNPIKE_API_KEY\"" {
+	if got := curlCommand(&audit.Entry{Method: "GET", Path: "/v1/models"}, "http://localhost:8080", ""); got != "curl http://localhost:8080/v1/models \\\n  -H \"Authorization: Bearer $TURNPIKE_API_KEY\"" {
 		t.Errorf("got %q", got)
 	}
 }

@@ -38,7 +38,7 @@ func TestOnlyOwnersGrantContentAccess(t *testing.T) {
 		}
 		// No role has access, not even an owner's.
 		for _, b := range []*browser{owner, admin, developer} {
-			b.get(t, page).shows(t, "Repeat with curl").hides(t, ">Content<", "a confidential question")
+			b.get(t, page).shows(t, "Repeat with curl", "With an example as body.").hides(t, ">Content<", "a confidential question")
 			b.get(t, page+"/content").is(t, http.StatusForbidden)
 			b.get(t, b.in(accounts.Test, "playground?request="+id)).hides(t, "a confidential question")
 		}
@@ -50,11 +50,14 @@ func TestOnlyOwnersGrantContentAccess(t *testing.T) {
 		grant(owner, developer, "true").redirectsTo(t, team)
 		owner.get(t, team).shows(t, "Content access granted.", "checked")
 		// Looking at the request isn't a read of its content.
-		developer.get(t, page).shows(t, ">Content<", "Show content", "Kept until").hides(t, "a confidential question")
+		developer.get(t, page).shows(t, ">Content<", "Show content", "Kept until", "With an example as body.").hides(t, "a confidential question")
 		if n := reads(); n != 0 {
 			t.Errorf("%d reads are recorded, want none", n)
 		}
-		developer.get(t, page+"/content").shows(t, "a confidential question", "Request body", "Response body", "chat.completion")
+		shownContent := developer.get(t, page+"/content").shows(t, "a confidential question", "Request body", "Response body", "chat.completion", "With the stored body.")
+		if curl := html.UnescapeString(shownContent.find(t, `<code id="request-curl">([^<]*)<`)); !strings.Contains(curl, `-d '{`) || !strings.Contains(curl, `"content":"a confidential question"`) {
+			t.Errorf("the command doesn't have the stored body:\n%s", curl)
+		}
 		shown := developer.get(t, developer.in(accounts.Test, "playground?request="+id)).is(t, http.StatusOK)
 		if !strings.Contains(html.UnescapeString(shown.body), `"content":"a confidential question"`) {
 			t.Error("the playground isn't filled with the messages")
