@@ -91,7 +91,12 @@ func (req *request) changeKey(do func(tx *db.Tx, k *access.Key) error) (*access.
 }
 
 func endGrace(req *request) (*view, error) {
-	k, err := req.changeKey(func(tx *db.Tx, k *access.Key) error { return req.s.Keys.EndGrace(req.Context(), tx, req.caller(), k) })
+	k, err := req.changeKey(func(tx *db.Tx, k *access.Key) error {
+		if err := req.checkTypedName(k.Name); err != nil {
+			return err
+		}
+		return req.s.Keys.EndGrace(req.Context(), tx, req.caller(), k)
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -214,7 +214,9 @@ func (req *request) askToSignIn(rt Route) {
 
 type confirmData struct {
 	Next        string
+	Cancel      string // the page that the person came from
 	Form        string // the saved form that the confirmation performs, or empty
+	Action      string // what that does: "create the key"; or empty
 	HasPassword bool
 	HasCode     bool
 	HasPasskey  bool
@@ -234,7 +236,7 @@ func (req *request) confirmView(next, form string) (*view, error) {
 	if err := errors.Join(factorErr, passkeysErr, identitiesErr); err != nil {
 		return nil, err
 	}
-	d := confirmData{Next: next, Form: form, HasCode: factor.Enabled, HasPasskey: len(passkeys) > 0 && req.canPasskey()}
+	d := confirmData{Next: next, Cancel: dashboardPath(next), Form: form, Action: req.savedAction(form), HasCode: factor.Enabled, HasPasskey: len(passkeys) > 0 && req.canPasskey()}
 	if !factor.Enabled {
 		d.HasPassword = req.session.Person.HasPassword()
 		if req.linkedHere(identities) {

@@ -273,7 +273,7 @@ func Routes() []Route {
 		expand(Route{Path: Home}, public),
 		expand(Route{Path: Home, private: true}, signIn),
 		expand(Route{Path: Home, SignedIn: true}, personal),
-		expand(Route{Path: Home + "w/{workspace}/{env}/", SignedIn: true, Workspace: true}, workspace))
+		expand(Route{Path: workspacePath, SignedIn: true, Workspace: true}, workspace))
 }
 
 // expand completes the routes of an area. An entry with a page and an action becomes two

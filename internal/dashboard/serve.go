@@ -146,10 +146,6 @@ func (req *request) send(shown *view, err error) {
 func (req *request) rejectForm(rt Route, err error) {
 	f := req.Fault(err)
 	status := fault.FamilyOf(f.Code).Status
-	if status >= http.StatusInternalServerError {
-		req.fail(err)
-		return
-	}
 	if errors.Is(err, people.ErrConfirmationRequired) {
 		req.redirectToConfirm(rt)
 		return

@@ -3,6 +3,7 @@ package dashboard_test
 import (
 	"net/http"
 	"net/url"
+	"strings"
 	"testing"
 
 	"turnpike/internal/accounts"
@@ -21,7 +22,18 @@ func TestLiveKeyIsRevokedAndEndedOnlyByItsName(t *testing.T) {
 			find(t, `value="shop"`)
 		calls(t, s, value, 200)
 		b.post(t, page+"/rotate", url.Values{"grace": {"3600"}}).redirectsTo(t, page)
-		calls(t, s, value, 200)
+		calls(t, s, value, 200) // in its grace period
+		// Both questions are on the page, and only that which was answered has the error.
+		for _, asked := range []string{"end-grace", "revoke"} {
+			rejected := b.post(t, page+"/"+asked, url.Values{"confirm_name": {"shop"}, "ask": {"ask-" + asked}}).fieldErrors(t, [2]string{"confirm_name", "Type &#34;Shop  server&#34; to confirm."})
+			if open := rejected.find(t, `id="(ask-[a-z-]+)" popover aria-label="[^"]*" open>`); open != "ask-"+asked || strings.Count(rejected.body, `" open>`) != 1 {
+				t.Errorf("%s is open after %s was rejected", open, asked)
+			}
+			calls(t, s, value, 200)
+		}
+		b.post(t, page+"/end-grace", url.Values{"confirm_name": {"Shop server"}}).redirectsTo(t, page)
+		calls(t, s, value, 401)
+		b.post(t, page+"/rotate", url.Values{"grace": {"3600"}}).redirectsTo(t, page)
 		b.post(t, page+"/rotate", url.Values{"grace": {"0"}, "force": {"yes"}, "confirm_name": {"Shop server"}}).redirectsTo(t, page)
 		calls(t, s, value, 401)
 		value = b.get(t, page).find(t, `id="secret">(tp_live_[A-Za-z0-9]+)<`)

@@ -134,3 +134,17 @@ func TestRouteRuleAndProviderFormsShowAllErrors(t *testing.T) {
 		b.get(t, "/dashboard/server").shows(t, "No providers yet", "No routes yet")
 	})
 }
+
+// What was typed isn't lost because of an error of the server.
+func TestFormIsShownAgainAfterAServerError(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		b := member(t, s, s.Workspace(t, "acme"), accounts.Owner)
+		projects := b.in(accounts.Test, "projects")
+		give(t, s, []any{"ALTER TABLE admin_actions RENAME TO admin_actions_away"})
+		form := url.Values{"id": {"lanterns"}, "name": {"Lamps and lanterns"}}
+		b.post(t, projects, form).is(t, http.StatusInternalServerError).contains(t, "Lamps and lanterns", `role="alert"`, "Create project").hides(t, "admin_actions")
+		give(t, s, []any{"ALTER TABLE admin_actions_away RENAME TO admin_actions"})
+		b.post(t, projects, form).redirectsTo(t, projects+"/lanterns")
+	})
+}

@@ -38,7 +38,7 @@ func TestConfirmationPerformsTheAction(t *testing.T) {
 		billing, team, keys := b.in(accounts.Live, "billing"), b.in(accounts.Test, "team"), b.in(accounts.Test, "keys/new")
 
 		to := b.sendAfterConfirmationExpired(t, billing, "", url.Values{"monthly_credits": {"1234.5"}, "alert_threshold": {"7%"}})
-		b.get(t, to).shows(t, "Confirm your identity").hides(t, "1234.5")
+		b.get(t, to).shows(t, "Confirm your identity", "You are about to <strong>change the billing settings</strong>", `<a href="`+billing+`">Cancel</a>`).hides(t, "1234.5")
 		b.post(t, to, url.Values{"password": {"wrong"}}).rejects(t, http.StatusUnauthorized, "the password is wrong")
 		b.get(t, b.confirm(t, to).redirectsTo(t, billing)).shows(t, "Monthly credits saved.", "1,234.5").hides(t, sendAgain)
 		// It works once.
