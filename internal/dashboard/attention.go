@@ -80,7 +80,7 @@ func (req *request) readAttention(d *homeData) ([]attention, error) {
 			return nil, err
 		}
 	}
-	for _, add := range []func() error{func() error { return l.addErrorSpike(d.hours) }, l.addLeaks, l.addEndpoints, l.addKeys, l.addRuns, l.addToolCalls} {
+	for _, add := range []func() error{func() error { return l.addErrorSpike(d) }, l.addLeaks, l.addEndpoints, l.addKeys, l.addRuns, l.addToolCalls} {
 		if err := add(); err != nil {
 			return nil, err
 		}
@@ -213,49 +213,60 @@ func (req *request) providersPage() (string, error) {
 	return "/dashboard/server", nil
 }
 
-// An error spike: in the last hour at least spikeErrors model requests failed, at least
-// spikePercent of all, and that share is at least spikeFactor times the one of the day before.
+// An error spike: in the last hour at least spikeErrors requests failed, at least spikePercent of all, and that share is
+// at least spikeFactor times the one of the day before.
 const (
 	spikeErrors  = 10
 	spikePercent = 5
 	spikeFactor  = 3
+	// spikeHours is how many hours of the log an error spike is found in. If it has too many requests for that, usage
+	// has enough model requests.
+	spikeHours = 3
 )
 
-func isErrorSpike(hour, before spend.Usage) bool {
-	if hour.Errors < spikeErrors || hour.Errors*100 < hour.Requests*spikePercent {
+func isErrorSpike(hour, before logHour) bool {
+	if hour.Failed < spikeErrors || hour.Failed*100 < hour.Requests*spikePercent {
 		return false
 	}
-	return before.Requests == 0 || float64(hour.Errors)/float64(hour.Requests) >= spikeFactor*float64(before.Errors)/float64(before.Requests)
+	return before.Requests == 0 || float64(hour.Failed)/float64(hour.Requests) >= spikeFactor*float64(before.Failed)/float64(before.Requests)
 }
 
 // maxMinuteUsage limits the rows that an error spike is computed from.
 const maxMinuteUsage = 5000
 
-func (l *attentionList) addErrorSpike(hours *hourlyUsage) error {
-	if hours.last(2).Errors < spikeErrors { // there can't be a spike in the last hour
-		return nil
-	}
-	start := l.req.now().Add(-time.Hour)
-	u := spend.UsageQuery{Tenant: l.req.workspace.In(l.req.env), Start: start, End: l.req.now(), Bucket: spend.ByMinute}
-	minutes, _, err := spend.RecentUsage(l.req.Context(), l.req.usage(), u, maxMinuteUsage)
-	if err != nil {
-		return err
-	}
-	var hour spend.Usage
-	var first *time.Time
-	for _, m := range minutes {
-		hour.Add(m)
-		if m.Errors > 0 && first == nil {
-			first = &m.Start
+func (l *attentionList) addErrorSpike(d *homeData) error {
+	hour, before, noun := d.Errors.sum(0, 1), d.Errors.sum(1, min(24, max(1, d.Errors.complete))), "requests"
+	if d.Errors.complete < spikeHours {
+		var err error
+		if hour, before, err = l.modelErrors(d.hours); err != nil {
+			return err
 		}
+		noun = "model requests"
 	}
-	before := hours.sum(2, 25)
 	if !isErrorSpike(hour, before) {
 		return nil
 	}
-	l.add(access.AuditRead, attention{Severity: broken, Icon: "activity", Title: "Errors are up", Link: l.req.logLink("status", "failed", "last", "1h"), Verb: "since", At: first,
-		Text: fmt.Sprintf("%s of %s model requests failed in the last hour (%s, against %s the day before)", showCount(hour.Errors), showCount(hour.Requests), rate(hour.Errors, hour.Requests), cmp.Or(strings.ReplaceAll(rate(before.Errors, before.Requests), none, ""), "none"))})
+	l.add(access.AuditRead, attention{Severity: broken, Icon: "activity", Title: "Errors are up", Link: l.req.logLink("status", "failed", "last", "1h"), Verb: "since", At: hour.First,
+		Text: fmt.Sprintf("%s of %s %s failed in the last hour (%s, against %s the day before)", showCount(hour.Failed), showCount(hour.Requests), noun, rate(hour.Failed, hour.Requests), cmp.Or(strings.ReplaceAll(rate(before.Failed, before.Requests), none, ""), "none"))})
 	return nil
+}
+
+// modelErrors returns the model requests of the last hour and of the day before it.
+func (l *attentionList) modelErrors(hours *hourlyUsage) (hour, before logHour, err error) {
+	if hours.last(2).Errors < spikeErrors { // there can't be a spike in the last hour
+		return hour, before, nil
+	}
+	u := spend.UsageQuery{Tenant: l.req.workspace.In(l.req.env), Start: l.req.now().Add(-time.Hour), End: l.req.now(), Bucket: spend.ByMinute}
+	minutes, _, err := spend.RecentUsage(l.req.Context(), l.req.usage(), u, maxMinuteUsage)
+	for _, m := range minutes {
+		hour.Requests += m.Requests
+		hour.Failed += m.Errors
+		if m.Errors > 0 && hour.First == nil {
+			hour.First = &m.Start
+		}
+	}
+	day := hours.sum(2, 25)
+	return hour, logHour{Requests: day.Requests, Failed: day.Errors}, err
 }
 
 func (l *attentionList) addLeaks() error {

@@ -40,7 +40,7 @@ type homeData struct {
 	TopSince  string // what the top models and keys cover: "last 7 days"
 	Models    []topRow
 	Keys      []topRow
-	Codes     *codeCounts
+	Errors    *recentErrors
 	Days      *daily
 
 	hours *hourlyUsage
@@ -107,6 +107,9 @@ func homePage(req *request) (*view, error) {
 		if left := d.Money.Remaining(); left != nil {
 			d.Runway = runway(*left, days, req.now())
 		}
+	}
+	if d.Errors, err = readRecentErrors(req.Context(), req.history(), req.workspace.In(req.env), req.now()); err != nil {
+		return nil, err
 	}
 	if d.Start, err = req.checklist(d.Days.Requests > 0); err != nil {
 		return nil, err
@@ -292,7 +295,6 @@ func (req *request) readStats(d *homeData) error {
 	}
 	sum := h.last(h.shown())
 	requests := func(u spend.Usage) float64 { return float64(u.Requests) }
-	failures := func(u spend.Usage) float64 { return float64(u.Errors) }
 	cost := func(u spend.Usage) float64 { return costOf(req.env, u).Float() }
 	money := req.moneyStat(d, sum)
 	money.Change, money.Spark = h.change(cost), h.spark(cost)
@@ -301,17 +303,31 @@ func (req *request) readStats(d *homeData) error {
 	}
 	d.Stats = append(d.Stats, money,
 		homeStat{Title: "Model requests", Value: showCount(sum.Requests), Note: shortNumber(float64(sum.InputTokens+sum.OutputTokens)) + " tokens", Link: req.logLink("last", "24h"), Change: h.change(requests), Spark: h.spark(requests)},
-		homeStat{Title: "Failed requests", Value: showCount(sum.Errors), Link: req.logLink("status", "failed", "last", "24h"), Change: h.change(failures).judged(), Spark: h.spark(failures)})
+		req.failedStat(d.Errors), req.latencyStat(h))
+	return req.readTops(d)
+}
+
+// failedStat returns the failed requests of the last day, or of the newest requests if the day has too many.
+func (req *request) failedStat(e *recentErrors) homeStat {
+	hours := min(24, e.complete)
+	sum := e.sum(0, 24)
+	s := homeStat{Title: "Failed requests", Value: showCount(sum.Failed), Link: req.logLink("status", "failed", "last", "24h")}
 	if sum.Requests > 0 {
-		d.Stats[2].Note = rate(sum.Errors, sum.Requests) + " of requests"
+		s.Note = rate(sum.Failed, sum.Requests) + " of requests"
 	}
-	d.Stats = append(d.Stats, req.latencyStat(h))
-	err := req.readTops(d)
-	if err != nil {
-		return err
+	if hours < 24 {
+		s.Note = rate(sum.Failed, sum.Requests) + " of the newest " + showCount(sum.Requests) + " requests"
+		return s
 	}
-	d.Codes, err = frequentErrors(req.Context(), req.history(), req.workspace.In(req.env), req.now().Add(-day))
-	return err
+	failed := make([]float64, hours)
+	for i := range failed {
+		failed[len(failed)-1-i] = float64(e.hours[i].Failed)
+	}
+	s.Spark = sparkline(failed, false)
+	if e.complete == len(e.hours) {
+		s.Change = changeOf(float64(sum.Failed), float64(e.sum(24, 48).Failed)).judged()
+	}
+	return s
 }
 
 // moneyStat returns the credits that are left, or the spending.

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -46,39 +47,91 @@ type errorCount struct {
 	Share int64 // of the most frequent one, in percent
 }
 
-// codeCounts are the most frequent codes of the newest requests.
-type codeCounts struct {
-	Codes []errorCount
-	Seen  int64
-	Back  *time.Time // how far back they were counted; nil if all requests were
+// recentErrors is what the log says about the failed requests of two days, or of the newest requests if those are too
+// many to scan. Usage lacks requests that were refused before a model was chosen.
+type recentErrors struct {
+	Codes []errorCount // the most frequent ones of the last day
+	Seen  int64        // requests of the last day
+	Back  *time.Time   // how far back they were counted; nil if all of the day were
+
+	hours    [48]logHour // by age
+	complete int         // how many of them are
 }
 
-// frequentErrors returns the most frequent codes of the requests since a time.
-func frequentErrors(ctx context.Context, q db.Querier, t accounts.Tenant, since time.Time) (*codeCounts, error) {
-	rows, err := q.Query(ctx, `SELECT error_code, count(*), min(created_at) FROM
-		(SELECT error_code, created_at FROM requests WHERE workspace_id = $1 AND environment = $2 AND id >= $3 ORDER BY id DESC LIMIT $4) AS newest
-		GROUP BY error_code ORDER BY 2 DESC, 1`,
-		t.WorkspaceID, t.Environment, ids.Floor(ids.Request, since), int64(maxErrorScan))
-	out, back := &codeCounts{}, time.Time{}
+// logHour is an hour of the log.
+type logHour struct {
+	Requests int64
+	Failed   int64
+	First    *time.Time // failed request
+}
+
+// sum adds up the hours from one age to another.
+func (e *recentErrors) sum(from, to int) (sum logHour) {
+	for _, h := range e.hours[from:to] {
+		sum.Requests += h.Requests
+		sum.Failed += h.Failed
+		if h.First != nil && (sum.First == nil || h.First.Before(*sum.First)) {
+			sum.First = h.First
+		}
+	}
+	return sum
+}
+
+// readRecentErrors reads the newest requests of two days.
+func readRecentErrors(ctx context.Context, q db.Querier, t accounts.Tenant, now time.Time) (*recentErrors, error) {
+	out := &recentErrors{}
+	since := now.Add(-time.Duration(len(out.hours)) * time.Hour)
+	rows, err := q.Query(ctx, `SELECT COALESCE(error_code, ''), ($1 - created_at) / 3600000000, count(*), min(created_at), count(failed_at), min(failed_at) FROM
+		(SELECT error_code, created_at, CASE WHEN status >= 400 THEN created_at END AS failed_at
+			FROM requests WHERE workspace_id = $2 AND environment = $3 AND id >= $4 ORDER BY id DESC LIMIT $5) AS newest
+		GROUP BY 1, 2 ORDER BY 1, 2`,
+		now.UnixMicro(), t.WorkspaceID, t.Environment, ids.Floor(ids.Request, since), int64(maxErrorScan))
+	oldest, scanned := now, int64(0)
+	codes := map[string]int64{}
 	err = db.Each(rows, err, func(r db.Row) error {
-		var e errorCount
+		var code string
+		var age int
+		var h logHour
 		var first time.Time
-		err := db.Scan(r, &e.Code, &e.Count, &first)
-		if out.Seen += e.Count; back.IsZero() || first.Before(back) {
-			back = first
+		if err := db.Scan(r, &code, &age, &h.Requests, &first, &h.Failed, &h.First); err != nil {
+			return err
 		}
-		if e.Code != "" && len(out.Codes) < topRows {
-			out.Codes = append(out.Codes, e)
+		scanned += h.Requests
+		if first.Before(oldest) {
+			oldest = first
 		}
-		return err
+		age = min(max(age, 0), len(out.hours)-1) // clocks of nodes may differ
+		if code != "" && age < 24 {
+			codes[code] += h.Requests
+		}
+		at := &out.hours[age]
+		at.Requests, at.Failed = at.Requests+h.Requests, at.Failed+h.Failed
+		if h.First != nil && (at.First == nil || h.First.Before(*at.First)) {
+			at.First = h.First
+		}
+		return nil
 	})
+	if err != nil {
+		return nil, db.Wrap(err, "count errors")
+	}
+	out.Seen, out.complete = out.sum(0, 24).Requests, len(out.hours)
+	if scanned == maxErrorScan {
+		out.complete = min(out.complete, int(now.Sub(oldest)/time.Hour))
+	}
+	if out.complete < 24 {
+		out.Back = &oldest
+	}
+	for code, n := range codes {
+		out.Codes = append(out.Codes, errorCount{Code: code, Count: n})
+	}
+	slices.SortFunc(out.Codes, func(a, b errorCount) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Code, b.Code))
+	})
+	out.Codes = out.Codes[:min(len(out.Codes), topRows)]
 	for i, e := range out.Codes {
 		out.Codes[i].Share = percent(e.Count, out.Codes[0].Count)
 	}
-	if out.Seen == maxErrorScan {
-		out.Back = &back
-	}
-	return out, db.Wrap(err, "count errors")
+	return out, nil
 }
 
 type failingEndpoint struct {

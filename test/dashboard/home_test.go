@@ -125,7 +125,7 @@ func TestHomeShowsHowLongCreditsLast(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.get(t, home).shows(t, "Spent this month", `<span class="stat">400</span>`, "no limit", `<span class="stat">8</span>`, `<span class="stat">2</span>`, "25.0%", "Spend by day")
+		b.get(t, home).shows(t, "Spent this month", `<span class="stat">400</span>`, "no limit", `<span class="stat">8</span>`, "Spend by day")
 		err = s.DB.Write(t.Context(), func(tx *db.Tx) error {
 			_, err := tx.Exec(t.Context(), "UPDATE workspaces SET monthly_credits = 600000000 WHERE id = $1", w.ID)
 			return err
@@ -359,24 +359,63 @@ func TestHomeSaysWhichRequestsItsErrorsAreOf(t *testing.T) {
 	})
 }
 
+// The number of failed requests, the codes beside it and the link all come from the log: usage lacks requests that were
+// refused before a model was chosen.
+func TestHomeCountsRefusedRequestsAsFailed(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		b := member(t, s, w, accounts.Owner)
+		home := b.in(accounts.Test, "")
+		key, _ := s.Key(t, w, accounts.Test)
+		chat(t, s, key, "")
+		for range 3 {
+			s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: key, Body: chatWith("gpt-nonexistent", "hello")}).Want(t, 404, "model_not_found")
+		}
+		page := b.until(t, home, "<code>model_not_found</code>").shows(t, "75.0%")
+		if got := page.find(t, `<h3>Failed requests</h3>\s*<span class="value"><span class="stat">([^<]*)<`); got != "3" {
+			t.Errorf("%s requests failed, want 3 as the codes say", got)
+		}
+		list := b.get(t, b.in(accounts.Test, "requests"+query("status:failed last:24h")))
+		if got := rowsOf(list); len(got) != 3 {
+			t.Errorf("the link shows %d requests, want 3", len(got))
+		}
+	})
+}
+
 func TestHomeFlagsErrorSpikes(t *testing.T) {
 	t.Parallel()
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
 		b := member(t, s, w, accounts.Owner)
 		home := b.in(accounts.Live, "")
-		now := s.Clock.Now().UTC()
-		usage := func(table string, at time.Time, requests, failed int) {
+		_, key := s.Key(t, w, accounts.Live)
+		log := func(age time.Duration, requests, failed int) {
 			t.Helper()
-			give(t, s, []any{"INSERT INTO " + table + ` (workspace_id, environment, start, key_id, project, model, provider, requests, errors, input_tokens, output_tokens, credits, simulated_credits)
-				VALUES ($1, 'live', $2, 'key', '', 'm', 'p', $3, $4, 0, 0, 0, 0)`, w.ID, at.Unix(), requests, failed})
+			list := make([]entry, requests)
+			for i := range list {
+				list[i] = entry{workspace: w, env: accounts.Live, key: key, status: 200, age: age}
+				if i < failed {
+					list[i].status = 429
+				}
+			}
+			logs(t, s, list...)
 		}
-		usage("usage_hours", now.Truncate(time.Hour).Add(-10*time.Hour), 1000, 50)
-		usage("usage_hours", now.Truncate(time.Hour), 100, 12)
-		usage("usage_minutes", now.Truncate(time.Minute), 100, 12)
+		log(10*time.Hour, 400, 20)
+		log(time.Minute, 100, 12)
 		b.get(t, home).hides(t, "Errors are up") // 12% is not three times 5%
-		usage("usage_hours", now.Truncate(time.Hour).Add(-9*time.Hour), 2000, 20)
-		b.get(t, home).shows(t, "Errors are up", "12 of 100 model requests failed in the last hour (12.0%, against 2.3% the day before)", "status%3Afailed")
+		log(9*time.Hour, 400, 4)
+		b.get(t, home).shows(t, "Errors are up", "12 of 100 requests failed in the last hour (12.0%, against 3.0% the day before)", "status%3Afailed")
+
+		// With more requests than a page scans, usage says it.
+		now := s.Clock.Now().UTC()
+		log(time.Minute, 900, 0)
+		b.get(t, home).hides(t, "Errors are up").shows(t, "of the newest 1,000 requests")
+		for table, step := range map[string]time.Duration{"usage_hours": time.Hour, "usage_minutes": time.Minute} {
+			give(t, s, []any{"INSERT INTO " + table + ` (workspace_id, environment, start, key_id, project, model, provider, requests, errors, input_tokens, output_tokens, credits, simulated_credits)
+				VALUES ($1, 'live', $2, 'key', '', 'm', 'p', 1000, 120, 0, 0, 0, 0)`, w.ID, now.Truncate(step).Unix()})
+		}
+		b.get(t, home).shows(t, "120 of 1,000 model requests failed in the last hour (12.0%, against none the day before)")
 	})
 }
 

@@ -27,6 +27,7 @@ type entry struct {
 	ip        string
 	status    int64
 	credits   int64
+	age       time.Duration
 }
 
 // logs writes entries, oldest first, and returns their IDs.
@@ -38,11 +39,16 @@ func logs(t *testing.T, s *harness.Server, list ...entry) []string {
 	made, rows := make([]string, len(list)), make([][]any, len(list))
 	for i, e := range list {
 		made[i] = ids.New(ids.Request)
+		at := s.Clock.Now().Add(-e.age)
+		if e.age > 0 {
+			const when = len(ids.Request) + 10 // the part of an ID that says when it was created
+			made[i] = ids.Floor(ids.Request, at)[:when] + made[i][when:]
+		}
 		if e.ip == "" {
 			e.ip = "192.0.2.1"
 		}
 		rows[i] = []any{made[i], e.workspace.ID, string(e.env), e.key, "tp_" + string(e.env) + "_…abcd", e.ip, "POST", "/v1/chat/completions",
-			e.agent, "node_x", s.Clock.Now().UnixMicro(), true, e.status, db.OrNull(e.model), db.OrNull(e.project), db.OrNull(e.metadata), db.OrNull(e.attempts),
+			e.agent, "node_x", at.UnixMicro(), true, e.status, db.OrNull(e.model), db.OrNull(e.project), db.OrNull(e.metadata), db.OrNull(e.attempts),
 			int64(0), e.credits, int64(0), int64(45_600), int64(40_000), "partial", "v7", "somewhere"}
 	}
 	err := s.DB.Write(t.Context(), func(tx *db.Tx) error {
