@@ -71,9 +71,9 @@ type TokenLimits struct {
 	EndUserID string `json:"end_user_id,omitzero"` // whom the work is charged to
 }
 
-// TokenLimits returns the limits of the principal's token, or nil if there are none.
+// TokenLimits returns the limits of the principal's token, or nil if it is none.
 func (p *Principal) TokenLimits() *TokenLimits {
-	if p.Token == nil || p.Token.Allowed.IsUnlimited() && p.Token.EndUserID == "" {
+	if p.Token == nil {
 		return nil
 	}
 	return &TokenLimits{p.Token.Allowed, p.Token.EndUserID}
@@ -83,6 +83,6 @@ func (p *Principal) TokenLimits() *TokenLimits {
 func (p *Principal) limitByToken(limits *TokenLimits) {
 	if limits != nil {
 		p.limitModels(LimitOfToken, limits.Allowed)
-		p.EndUserID = limits.EndUserID
+		p.EndUserID, p.ForToken = limits.EndUserID, true
 	}
 }

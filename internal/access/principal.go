@@ -33,6 +33,7 @@ type Principal struct {
 	RateLimit     *int64
 	AllowedTools  []string     // nil allows all
 	ModelLimits   []ModelLimit // of the key, its ancestors and the token
+	ForToken      bool         // a scoped token, or the key that does a token's work
 	EndUserID     string       // of the token, or empty
 	ExpiresAt     *time.Time
 	ContentDays   *int64         // of the content log; nil for the project's

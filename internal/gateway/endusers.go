@@ -13,8 +13,9 @@ import (
 	"turnpike/internal/spend"
 )
 
-// identifyUser finds the end user of a call: its token's, or the one that its body names if the workspace
-// reads it. names is nil if the body was not read yet. A blocked user is refused.
+// identifyUser finds the end user of a call: its token's, or the one that the body of a key's call names if the
+// workspace reads it. A token is in the hands of a user, who must not name another one. names is nil if the body was
+// not read yet. A blocked user is refused.
 func (g *Gateway) identifyUser(ctx context.Context, c *Call, names *openai.UserNames) error {
 	if g.EndUsers == nil || c.Batch != nil && c.Prepaid != nil { // the latter was checked when it was prepared
 		return nil
@@ -22,9 +23,12 @@ func (g *Gateway) identifyUser(ctx context.Context, c *Call, names *openai.UserN
 	p := c.Principal
 	var u *endusers.Active
 	var err error
-	if p.EndUserID != "" {
+	switch {
+	case p.EndUserID != "":
 		u, err = g.EndUsers.OfToken(ctx, p.Tenant, p.EndUserID)
-	} else {
+	case p.ForToken:
+		return nil
+	default:
 		u, err = g.EndUsers.OfRequest(ctx, p.Tenant, func() (string, error) {
 			if names == nil {
 				names = namesIn(c.Body)

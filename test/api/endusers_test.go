@@ -207,6 +207,34 @@ func TestBodiesNameTheirUser(t *testing.T) {
 }
 
 // TestUserBudgetIsExactInEachWindow sends concurrent requests of end users to all nodes.
+// A browser has the token, so its user must not spend the budget of another one.
+func TestTokenWithoutUserCannotNameOne(t *testing.T) {
+	eachGateway(t, both, nil, func(t *testing.T, m *gatewayClient) {
+		m.queueOneCredit(10)
+		m.ask(t, "PATCH", "/v1/users/settings", map[string]any{"from_requests": true}).Want(t, 200, "")
+		b := oneCreditBody()
+		b["user"] = "bob"
+		m.entry(t, m.chat(t, b).Want(t, 200, ""))
+		token := m.as(m.post(t, "/v1/scoped_tokens", map[string]any{"scopes": []string{"chat.completions:create", "responses:create"}}).Text("value"))
+		for _, field := range []string{"user", "safety_identifier"} {
+			b := oneCreditBody()
+			b[field] = "bob"
+			if e := m.entry(t, token.chat(t, b).Want(t, 200, "")); e.At("user_id") != nil {
+				t.Errorf("%s: the log has %s, want no user", field, e.Body)
+			}
+		}
+		// A key does the work that a token leaves behind.
+		r, path := token.queue(t, inBackground("small", "x", map[string]any{"user": "bob"}))
+		m.waitForResponse(t, path, "completed")
+		if e := m.entry(t, r); e.At("user_id") != nil {
+			t.Errorf("in the background: the log has %s, want no user", e.Body)
+		}
+		if spent := m.endUser(t, "bob").At("spent"); spent != 1.0 {
+			t.Errorf("bob has spent %v, want the key's request only", spent)
+		}
+	})
+}
+
 func TestUserBudgetIsExactInEachWindow(t *testing.T) {
 	eachEngine(t, both, func(t *testing.T, engine string) {
 		var cfg config.Config
