@@ -32,7 +32,7 @@ func (p Patterns) Match(name string) bool {
 }
 
 // Allow reports whether the patterns select an offer. An alias is selected by its exact name. A pattern
-// with * must select the model behind the alias as well.
+// with * must select the name behind the alias as well, because the supplier decides what it runs by that name.
 func (p Patterns) Allow(o *Offer) bool {
 	return slices.Contains(p, o.ID) || p.Match(o.ID) && (o.AliasOf == "" || p.Match(o.AliasOf))
 }

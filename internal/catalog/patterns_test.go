@@ -59,7 +59,10 @@ func TestWildcardDoesNotAllowAliasOfAnotherModel(t *testing.T) {
 		{catalog.Patterns{"gpt-*"}, "gpt-cheap", true},
 		{catalog.Patterns{"gpt-*"}, "gpt-4o", true},
 		{catalog.Patterns{"gpt-4o-mini"}, "gpt-cheap", false},
-		{catalog.Patterns{"claude-*"}, "claude-team", true}, // the table doesn't know the model behind it
+		{catalog.Patterns{"claude-*"}, "claude-team", false}, // no one knows the model behind it
+		{catalog.Patterns{"claude-team"}, "claude-team", true},
+		{catalog.Patterns{"claude-*", "team-*"}, "claude-team", true},
+		{catalog.Patterns{"*"}, "claude-team", true},
 		{nil, "claude-cheap", true},
 		{catalog.Patterns{}, "gpt-4o", false},
 	}

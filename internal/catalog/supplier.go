@@ -41,7 +41,7 @@ type Offer struct {
 	Upstream string // its name at the supplier
 	Listed   bool   // by the operator
 	AnyName  bool   // unknown, but the supplier accepts any name
-	AliasOf  string // the table's model, if the operator gave it another name
+	AliasOf  string // the table's or else the supplier's name, if the operator gave it another one
 }
 
 type supplierModels struct {
@@ -159,13 +159,14 @@ func (c *Catalog) addSupplier(s Supplier, r rate) error {
 
 func (c *Catalog) listedOffer(st *supplierModels, l ListedModel, fallback *Price, r rate) (*Offer, error) {
 	o := &Offer{Supplier: st.supplier.Name, Upstream: cmp.Or(l.Upstream, l.ID), Listed: true}
-	known := c.Find(st.table, cmp.Or(l.Known, o.Upstream))
+	name := cmp.Or(l.Known, o.Upstream)
+	known := c.Find(st.table, name)
 	if known == nil {
 		known = &Model{Provider: st.supplier.Name, Modalities: []string{"text"}}
 	}
 	o.Model = *known
-	if o.ID = l.ID; o.Upstream != l.ID && c.Lookup(o.Upstream) != nil {
-		o.AliasOf = o.Upstream
+	if o.ID = l.ID; name != l.ID {
+		o.AliasOf = name
 	}
 	if l.Kind != "" && l.Kind != known.Kind {
 		o.Kind, o.Modalities = l.Kind, modalities(l.Kind, known.Capabilities)
