@@ -361,9 +361,14 @@ func firstWords(s string) string {
 
 // logLink returns the request log with a search: names of fields, each with its value.
 func (req *request) logLink(terms ...string) string {
+	return req.to("requests?" + url.Values{"q": {searchText(terms...)}}.Encode())
+}
+
+// searchText returns a search for names of fields, each with its value.
+func searchText(terms ...string) string {
 	var search []string
 	for term := range slices.Chunk(terms, 2) {
 		search = append(search, logsearch.Of(term[0], term[1]).String())
 	}
-	return req.to("requests?" + url.Values{"q": {strings.Join(search, " ")}}.Encode())
+	return strings.Join(search, " ")
 }

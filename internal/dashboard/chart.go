@@ -55,6 +55,7 @@ type (
 		Series int
 		Name   string
 		Link   string // or empty
+		Term   string // of the search that selects its part of a slot, or empty
 	}
 )
 
@@ -62,6 +63,7 @@ type (
 type chartSeries struct {
 	Name   string
 	Link   string
+	Term   string // of the log's search, or empty
 	Values []float64
 }
 
@@ -162,7 +164,7 @@ func newChart(spec chartSpec) *chart {
 			c.Curves = append(c.Curves, curve)
 		}
 		if s.Name != "" && !spec.Small {
-			c.Legend = append(c.Legend, chartKey{k % maxSeries, s.Name, s.Link})
+			c.Legend = append(c.Legend, chartKey{k % maxSeries, s.Name, s.Link, s.Term})
 		}
 	}
 	return c

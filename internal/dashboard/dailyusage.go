@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +16,7 @@ const chartDays = 30
 // daily is the usage of the last days, by day. In test, credits are simulated.
 type daily struct {
 	Chart    *chart
+	Month    *chart // the spending of the month against its budget; nil without one
 	Requests int64
 	Errors   int64
 	Credits  credits.Micro
@@ -28,11 +30,47 @@ func firstDay(now time.Time) time.Time {
 	return now.UTC().Truncate(24*time.Hour).AddDate(0, 0, 1-chartDays)
 }
 
-// lastDays reads the daily usage of q. It fills in the workspace, environment and times.
-func (req *request) lastDays(q spend.UsageQuery) (*daily, error) {
+// lastDays reads the daily usage of q, whose monthly budget is nil if it has none. It fills in the workspace, environment
+// and times.
+func (req *request) lastDays(q spend.UsageQuery, budget *credits.Micro) (*daily, error) {
 	q.Bucket = spend.ByDay
-	list, err := req.usageSince(firstDay(req.now()), q)
-	return req.newDaily(q, list), err
+	first, month := firstDay(req.now()), monthOf(req.now(), 0)
+	if month.Before(first) {
+		first = month // the 31st day
+	}
+	list, err := req.usageSince(first, q)
+	if err != nil {
+		return nil, err
+	}
+	d := req.newDaily(q, slices.DeleteFunc(slices.Clone(list), func(u spend.Usage) bool { return u.Start.Before(firstDay(req.now())) }))
+	if budget != nil && req.env == accounts.Live {
+		d.Month = req.monthChart(q, list, *budget)
+	}
+	return d, nil
+}
+
+// monthChart shows how the month's spending adds up, with a line for its budget.
+func (req *request) monthChart(q spend.UsageQuery, list []spend.Usage, budget credits.Micro) *chart {
+	month := monthOf(req.now(), 0)
+	days := int(req.now().Sub(month)/day) + 1
+	metrics := usageMetrics(req.env)
+	spec := chartSpec{Title: "Spend this month", Unit: " credits", Show: shortNumber, Exact: metrics[len(metrics)-1].exact, Budget: budget.Float()}
+	spent := make([]float64, days)
+	for _, u := range list {
+		if !u.Start.Before(month) {
+			spent[min(int(u.Start.Sub(month)/day), days-1)] += u.Credits.Float()
+		}
+	}
+	for i := range spent {
+		if i > 0 {
+			spent[i] += spent[i-1]
+		}
+		start := month.AddDate(0, 0, i)
+		spec.Slots = append(spec.Slots, start.Format("Jan 2"))
+		spec.Links = append(spec.Links, req.requestsBetween(usageFilter{UsageQuery: q}, nil, start, start.AddDate(0, 0, 1)))
+	}
+	spec.Series = []chartSeries{{Values: spent}}
+	return newChart(spec)
 }
 
 // usageSince reads the environment's usage from start until now.
@@ -63,11 +101,12 @@ func (req *request) newDaily(q spend.UsageQuery, list []spend.Usage) *daily {
 	d := &daily{Log: req.logLink(of...), Failures: req.logLink(append(of, "status", "failed")...), Usage: req.to(usage)}
 	first := firstDay(req.now())
 	spec := chartSpec{Show: shortNumber}
+	of := usageFilter{UsageQuery: q}
 	spent, requests := make([]float64, chartDays), make([]float64, chartDays)
 	for i := range chartDays {
 		day := first.AddDate(0, 0, i)
 		spec.Slots = append(spec.Slots, day.Format("Jan 2"))
-		spec.Links = append(spec.Links, req.requestsBetween(q, day, day.AddDate(0, 0, 1)))
+		spec.Links = append(spec.Links, req.requestsBetween(of, nil, day, day.AddDate(0, 0, 1)))
 	}
 	for _, u := range list {
 		cost := costOf(req.env, u)

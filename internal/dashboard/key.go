@@ -61,7 +61,7 @@ func (req *request) key() (*access.Key, error) {
 
 func (req *request) keyHistory(d *keyData) (err error) {
 	k := d.Key.Key
-	if d.Days, err = req.lastDays(spend.UsageQuery{KeyID: k.ID}); err != nil {
+	if d.Days, err = req.lastDays(spend.UsageQuery{KeyID: k.ID}, k.Raise.Apply(k.MonthlyBudget, req.now())); err != nil {
 		return err
 	}
 	if d.Limits, err = req.limitRows(spend.Account{Level: spend.Key, ID: k.ID}, k.Limits); err != nil {

@@ -114,7 +114,7 @@ func projectPage(req *request) (*view, error) {
 	if d.Limits, err = req.limitRows(spend.Account{Level: spend.Project, ID: spend.ProjectID(p.WorkspaceID, p.ID)}, p.Limits); err != nil {
 		return nil, err
 	}
-	if d.Days, err = req.lastDays(spend.UsageQuery{Project: p.ID}); err != nil {
+	if d.Days, err = req.lastDays(spend.UsageQuery{Project: p.ID}, p.Raise.Apply(p.MonthlyBudget, req.now())); err != nil {
 		return nil, err
 	}
 	keys, more, err := req.s.Keys.Search(req.Context(), req.s.DB, req.principal.Visibility(), access.KeyFilter{Project: p.ID}, db.Page{Limit: rowsPerPage})

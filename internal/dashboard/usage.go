@@ -141,8 +141,8 @@ func (req *request) nameGroups(a usageFilter, list []*usageGroup) error {
 			g.Link = req.to("keys/" + g.ID)
 		case a.Group == "project":
 			g.Link = req.to("projects/" + url.PathEscape(g.ID))
-		case a.Group == "model":
-			g.Link = req.to("requests?" + url.Values{"q": {logsearch.Of("model", g.ID).String()}}.Encode())
+		case a.Group == "provider", a.Group == "model":
+			g.Link = req.requestsBetween(a, g, a.Start, a.End)
 		}
 	}
 	return nil
@@ -245,7 +245,7 @@ func usagePage(req *request) (*view, error) {
 			return nil, err
 		}
 	}
-	if a.Sum && a.Metric.Name == "credits" && (a.Range == "month" || a.Range == "last_month") {
+	if isMonth := a.Range == "month" || a.Range == "last_month"; a.Sum && a.Metric.Name == "credits" && isMonth {
 		if d.Budget, err = req.monthlyCredits(); err != nil {
 			return nil, err
 		}
@@ -269,7 +269,7 @@ func (d *usageData) draw(req *request, sum *usageSum) {
 		if d.Ask.Bucket == spend.ByMinute || d.Ask.Bucket == spend.ByHour {
 			spec.Times = append(spec.Times, start)
 		}
-		spec.Links = append(spec.Links, req.requestsBetween(d.Ask.UsageQuery, start, end))
+		spec.Links = append(spec.Links, req.requestsBetween(d.Ask, nil, start, end))
 	}
 	totals := sum.total.bars(len(sum.steps), d.BarSize)
 	d.Bars = make([]usageBar, len(spec.Slots))
@@ -278,7 +278,10 @@ func (d *usageData) draw(req *request, sum *usageSum) {
 		spec.Totals = append(spec.Totals, metric.of(totals[i]))
 	}
 	for _, p := range parts {
-		s := chartSeries{Name: clip(p.Name, 40).Text, Link: p.Link}
+		s := chartSeries{Name: clip(p.Name, 40).Text}
+		if p.ID != "" {
+			s.Link, s.Term = req.requestsBetween(d.Ask, p, d.From, d.Ask.End), searchText(d.Ask.termsOf(p)...)
+		}
 		if d.Ask.Group != "" {
 			d.Series = append(d.Series, s.Name)
 		}
@@ -298,17 +301,34 @@ func (d *usageData) draw(req *request, sum *usageSum) {
 	d.Chart = newChart(spec)
 }
 
-// requestsBetween returns the URL of the requests that usage was added up from.
-func (req *request) requestsBetween(of spend.UsageQuery, start, end time.Time) string {
-	const minutes = "2006-01-02T15:04"
-	q := url.Values{"start": {start.UTC().Format(minutes)}, "end": {end.UTC().Format(minutes)}}
-	if of.KeyID != "" {
-		q.Set("key", of.KeyID)
+// requestsBetween returns the URL of the requests that usage was added up from: those of a group, or all, and only the
+// failed ones if the metric counts those.
+func (req *request) requestsBetween(a usageFilter, g *usageGroup, start, end time.Time) string {
+	terms := []string{"from", start.UTC().Format(timeLayout), "until", end.UTC().Format(timeLayout)}
+	if a.KeyID != "" {
+		terms = append(terms, "key", a.KeyID)
 	}
-	if of.Project != "" {
-		q.Set("project", of.Project)
+	if a.Project != "" {
+		terms = append(terms, "project", a.Project)
 	}
-	return req.to("requests?" + q.Encode())
+	if g != nil {
+		terms = append(terms, a.termsOf(g)...)
+	}
+	if a.Metric.countsFailures() {
+		terms = append(terms, "status", logsearch.Failed)
+	}
+	return req.logLink(terms...)
+}
+
+// termsOf returns the fields of the log, each with its value, that select the requests of a group.
+func (a usageFilter) termsOf(g *usageGroup) (terms []string) {
+	if g.ID != "" {
+		terms = append(terms, a.Group, g.ID)
+	}
+	if g.Then != "" {
+		terms = append(terms, a.Then, g.Then)
+	}
+	return terms
 }
 
 // monthlyCredits returns the workspace's credits per month, or 0 if there is no limit or

@@ -65,6 +65,9 @@ func share(part, whole int64) float64 {
 	return 100 * float64(part) / float64(whole)
 }
 
+// countsFailures reports whether the metric is about failed requests.
+func (m usageMetric) countsFailures() bool { return m.Name == "errors" || m.Name == "error_rate" }
+
 // axis formats a value of the metric for an axis.
 func (m usageMetric) axis(v float64) string {
 	switch {

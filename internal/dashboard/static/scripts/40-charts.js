@@ -51,6 +51,22 @@ document.addEventListener("click", (event) => {
   slot.focus();
   showTip(slot);
 });
+// A click on a part of a stacked bar opens only the requests of that part.
+document.addEventListener("click", (event) => {
+  const slot = event.target.closest?.(".chart a.slot");
+  if (!slot || event.defaultPrevented || !event.detail) return;
+  const chart = slot.closest("[data-chart]");
+  const part = [...chart.querySelectorAll(".bar")].find((bar) => {
+    const r = bar.getBoundingClientRect();
+    return event.clientX >= r.left && event.clientX <= r.right && event.clientY >= r.top && event.clientY <= r.bottom;
+  });
+  const term = part && chart.querySelector(`.legend i.${part.classList[1]}`)?.dataset.term;
+  if (!term) return;
+  const plain = slot.getAttribute("href"), url = new URL(plain, location.href);
+  url.searchParams.set("q", url.searchParams.get("q") + " " + term);
+  slot.setAttribute("href", url.pathname + url.search);
+  setTimeout(() => slot.setAttribute("href", plain)); // after the browser has followed it
+});
 document.addEventListener("keydown", (event) => {
   const slot = event.target.closest?.(".chart .slot");
   if (event.key === "Escape") tip.remove();
