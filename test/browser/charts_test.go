@@ -194,3 +194,71 @@ func TestTooltipStaysWhileTheListChanges(t *testing.T) {
 	b.hover("h1")
 	b.sees("/v1/models")
 }
+
+func TestPartOfABarOpensItsGroup(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	w := s.Workspace(t, "acme")
+	b := owner(t, s, w)
+	b.withRequests(s, w)
+	b.until("the request is drawn", func() bool {
+		b.open(in(w, accounts.Test, "usage?range=24h&group=model"))
+		return eval[bool](b, `document.querySelector(".chart .bar") !== null`)
+	})
+	x, y := b.point(".chart .bar")
+	b.navigates(chromedp.MouseClickXY(x, y))
+	if got := b.value("#search", "value"); !strings.HasSuffix(got, " model:gpt-4o-mini") || !strings.HasPrefix(got, "from:") {
+		t.Errorf("the part of a bar opens %q, want the model's requests of its time", got)
+	}
+}
+
+func TestThemeIsChosen(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	w := s.Workspace(t, "acme")
+	b := owner(t, s, w)
+	color := func() string { return eval[string](b, `getComputedStyle(document.body).backgroundColor`) }
+	b.prefer("light")
+	b.open(in(w, accounts.Test, "keys"))
+	light := color()
+	b.clickOn(".menu.right summary")
+	b.navigates(chromedp.Click(`.theme button[value=dark]`, chromedp.NodeVisible))
+	if dark := color(); dark == light || b.path() != in(w, accounts.Test, "keys") {
+		t.Errorf("the background is %s on %s after choosing dark, and was %s", dark, b.path(), light)
+	}
+	b.prefer("dark")
+	b.clickOn(".menu.right summary")
+	if got := b.value(`.theme [aria-pressed="true"]`, "value"); got != "dark" {
+		t.Errorf("%q is marked as the theme, want dark", got)
+	}
+	b.navigates(chromedp.Click(`.theme button[value=light]`, chromedp.NodeVisible))
+	if got := color(); got != light {
+		t.Errorf("the background is %s in a dark system after choosing light, want %s", got, light)
+	}
+	b.clickOn(".menu.right summary")
+	b.navigates(chromedp.Click(`.theme button[value=system]`, chromedp.NodeVisible))
+	if got := color(); got == light {
+		t.Error("the page doesn't follow the dark system again")
+	}
+}
+
+func TestFirstWrongFieldHasTheFocus(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	w := s.Workspace(t, "acme")
+	b := owner(t, s, w)
+	b.allow(400)
+	b.open(in(w, accounts.Test, "keys/new"))
+	b.fill("Name", "backend")
+	b.fill("Allowed IPs", "not-an-ip")
+	b.fill("Budget per month", "lots")
+	b.press("Create key")
+	b.until("a wrong field has the focus", func() bool { return eval[bool](b, `document.activeElement.getAttribute("aria-invalid") === "true"`) })
+	wrong := eval[[]string](b, `[...document.querySelectorAll("[aria-invalid=true]")].map((e) => e.name + (e === document.activeElement ? ", focused" : "") + ": " + document.getElementById(e.getAttribute("aria-describedby"))?.textContent)`)
+	if len(wrong) != 2 || !strings.Contains(wrong[0], ", focused: ") || strings.Contains(wrong[1], "focused") || strings.Contains(strings.Join(wrong, ""), "undefined") {
+		t.Errorf("the wrong fields are %q", wrong)
+	}
+	if got := b.value("input[name=name]", "value"); got != "backend" {
+		t.Errorf("the name is %q, want what was typed", got)
+	}
+}
