@@ -114,6 +114,21 @@ func lastWorkspacePath(cookie string, memberships []*people.Membership) string {
 	return "/dashboard/w/" + memberships[i].WorkspaceID + "/" + env + "/"
 }
 
+// enterLastWorkspace makes the menu and the palette of pages without a workspace lead to the last one, if the person may
+// open it.
+func (req *request) enterLastWorkspace() error {
+	memberships, err := people.Memberships(req.Context(), req.s.DB, req.session.UserID)
+	if err != nil || len(memberships) == 0 {
+		return err
+	}
+	workspace, env, _ := strings.Cut(strings.TrimPrefix(strings.TrimSuffix(lastWorkspacePath(req.cookie(lastCookie), memberships), "/"), Home+"w/"), "/")
+	err = req.enter(workspace, accounts.Environment(env))
+	if errors.Is(err, people.ErrSecondFactorRequired) {
+		return nil
+	}
+	return err
+}
+
 // rememberWorkspace makes the next visit start here.
 func (req *request) rememberWorkspace() {
 	if place := req.workspace.In(req.env).Path(); req.cookie(lastCookie) != place {

@@ -30,7 +30,7 @@ type view struct {
 	title    string
 	data     any
 	status   int    // 0 is 200
-	wide     bool   // outside of a workspace: more than a small form
+	wide     bool   // outside of a workspace: more than a small form, with the menu of the last workspace
 	live     bool   // its data-live parts are kept up to date
 	script   string // a module of staticAssets, for pages that need one of their own
 }
@@ -105,8 +105,16 @@ func (s *shell) Initial() string {
 	return string(first)
 }
 
+// InWorkspace reports whether the page belongs to the workspace. Others show its menu beside them.
+func (s *shell) InWorkspace() bool {
+	return s.Workspace != nil && strings.HasPrefix(s.req.R.URL.Path, s.req.base())
+}
+
 // Section returns the path of the menu entry that the page belongs to.
 func (s *shell) Section() string {
+	if !s.InWorkspace() {
+		return ""
+	}
 	section, _, _ := strings.Cut(s.req.R.URL.Path[len(s.req.base()):], "/")
 	if section == "events" {
 		return "deliveries"
@@ -198,6 +206,11 @@ func (req *request) show(shown *view) {
 }
 
 func (req *request) render(shown *view) ([]byte, error) {
+	if shown.wide && req.workspace == nil && req.session != nil {
+		if err := req.enterLastWorkspace(); err != nil {
+			return nil, err
+		}
+	}
 	s := &shell{req: req, page: req.s.pages.get(shown.template), shown: map[*fault.Error]bool{}, Title: shown.title, Data: shown.data, Wide: shown.wide, Live: shown.live, Script: shown.script, Workspace: req.workspace, Role: req.role, Env: req.env, Problem: req.problem,
 		RequestID: req.ID, Now: req.now(), Notice: req.flash.Notice, Note: req.flash.Note}
 	if req.session != nil {

@@ -219,7 +219,10 @@ func (req *request) enterWorkspace() error {
 	if err != nil {
 		return errNoSuchPage
 	}
-	id := req.R.PathValue("workspace")
+	return req.enter(req.R.PathValue("workspace"), env)
+}
+
+func (req *request) enter(id string, env accounts.Environment) error {
 	member, err := people.MembershipIn(req.Context(), req.s.DB, req.session.UserID, id)
 	if err != nil {
 		return err

@@ -123,3 +123,26 @@ func TestPaletteFindsEveryKindOfRecord(t *testing.T) {
 		t.Errorf("an operator finds %v, want the provider", got)
 	}
 }
+
+// The pages of a person and of the server have the menu and the palette of the person's last workspace.
+func TestAccountAndServerPagesLeadBackToTheWorkspace(t *testing.T) {
+	t.Parallel()
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
+		w := s.Workspace(t, "acme")
+		b := member(t, s, w, accounts.Owner)
+		s.GrantOperator(t, b.person.ID)
+		b.get(t, b.in(accounts.Live, "keys")).is(t, 200)
+		for _, path := range []string{"/dashboard/account", "/dashboard/server", "/dashboard/server/providers/new"} {
+			page := b.get(t, path).is(t, 200)
+			page.contains(t, `data-palette="`+b.in(accounts.Live, "find")+`"`, `href="`+b.in(accounts.Live, "requests")+`"`, `<template id="actions">`)
+			if strings.Contains(page.body, "aria-current") || strings.Contains(page.body, "data-env") {
+				t.Errorf("%s claims to be a page of the workspace", path)
+			}
+		}
+		// Someone without a second factor can still set one up.
+		give(t, s, []any{"UPDATE workspaces SET require_second_factor = TRUE WHERE id = $1", w.ID})
+		if page := b.get(t, "/dashboard/account").is(t, 200); strings.Contains(page.body, "data-palette") {
+			t.Error("the account page leads to a workspace that needs a second factor")
+		}
+	})
+}
