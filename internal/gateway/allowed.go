@@ -110,7 +110,7 @@ type limitDetail struct {
 }
 
 // notAllowed returns the error for a name, with a model of the kind that is allowed instead.
-func (c *chooser) notAllowed(ctx context.Context, name string, kind catalog.Kind, by *access.ModelLimit) error {
+func (c *chooser) notAllowed(ctx context.Context, name string, kind catalog.Kind, by *access.ModelLimit) *fault.Error {
 	who := "This key"
 	switch by.Source {
 	case access.LimitOfAncestor:

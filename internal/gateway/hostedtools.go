@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"cmp"
+	"context"
 	"slices"
 	"strings"
 
@@ -45,6 +47,35 @@ func (r *request) toolCalls(t target, u providers.Usage) catalog.ToolCalls {
 		calls[catalog.WebSearchPreview], calls[catalog.WebSearch] = calls[catalog.WebSearch], 0
 	}
 	return calls
+}
+
+// defaultImageModel is OpenAI's default for image_generation.
+const defaultImageModel = "gpt-image-1"
+
+// checkImageTools checks that the models that generate images for a response are allowed. Coding agents offer the tool
+// with every request and name no model, so it is dropped if the default isn't allowed.
+func (g *snapshot) checkImageTools(ctx context.Context, o Owner, in *responses.Request, targets []target) error {
+	if !slices.ContainsFunc(targets, func(t target) bool { return t.responder() != nil }) {
+		return nil
+	}
+	for _, tool := range in.HostedTools() {
+		if kind, _ := catalog.ToolNamed(tool.Type); kind != catalog.ImageGeneration {
+			continue
+		}
+		c, err := g.chooserFor(ctx, o)
+		if err != nil {
+			return err
+		}
+		name := cmp.Or(tool.Model, defaultImageModel)
+		limit := c.deniedName(name)
+		if limit == nil || tool.Model == "" && in.DropHosted(tool) {
+			continue
+		}
+		f := c.notAllowed(ctx, name, catalog.Image, limit)
+		f.Param = strings.TrimSuffix(tool.At, "type") + "model"
+		return f
+	}
+	return nil
 }
 
 // priceTools finds the hosted tools with a price. Tools without one are dropped if coding agents

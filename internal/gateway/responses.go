@@ -56,7 +56,7 @@ func (g *snapshot) routeResponse(ctx context.Context, c Call, in *responses.Requ
 	if r.lacksTierPrice(targets) {
 		in.UseDefaultTier()
 	}
-	return r, targets, cmp.Or(r.priceTools(in, targets), r.boundInput(in, targets))
+	return r, targets, cmp.Or(g.checkImageTools(ctx, c.owner(), in, targets), r.priceTools(in, targets), r.boundInput(in, targets))
 }
 
 // tokenCounter counts the input tokens of a chat request. The simulator does.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"turnpike/internal/access"
+	"turnpike/internal/catalog"
 	"turnpike/internal/config"
 	"turnpike/internal/credits"
 	"turnpike/test/fakes/upstreams"
@@ -94,6 +95,54 @@ func TestHostedToolsAreReservedAndCharged(t *testing.T) {
 		}
 		if n := len(m.openai.Requests()) - before; n != 0 {
 			t.Errorf("the provider got %d requests for unpriced tools", n)
+		}
+	})
+}
+
+func TestLimitedKeyReachesNoOtherImageModelByTool(t *testing.T) {
+	eachGateway(t, both, func(cfg *config.Config) {
+		withToolPrices(cfg)
+		cfg.Providers[0].ToolPrices.ImageGeneration = "1"
+	}, func(t *testing.T, m *gatewayClient) {
+		ask := func(model any, more ...any) map[string]any {
+			tool := map[string]any{"type": "image_generation"}
+			if model != nil {
+				tool["model"] = model
+			}
+			return map[string]any{"model": "small", "input": "x", "max_output_tokens": 16, "tools": append([]any{tool}, more...)}
+		}
+		inItem := map[string]any{"model": "small", "input": []any{map[string]any{"type": "additional_tools", "tools": []any{map[string]any{"type": "image_generation"}}}, map[string]any{"role": "user", "content": "x"}}}
+		small := m.withKey(t, access.Key{Allowed: catalog.Allowed{Models: catalog.Patterns{"small"}}})
+		mini := m.withKey(t, access.Key{Allowed: catalog.Allowed{Models: catalog.Patterns{"small", "gpt-image-1-mini"}}})
+		m.post(t, "/v1/projects", map[string]any{"id": "texts", "allowed_models": []string{"small"}})
+		project := m.withKey(t, access.Key{Project: "texts"})
+		for _, tt := range []struct {
+			by    *gatewayClient
+			body  any
+			param string
+		}{{small, ask("gpt-image-1"), "tools[0].model"}, {mini, ask("gpt-image-1"), "tools[0].model"}, {mini, ask([]string{"gpt-image-1"}), "tools[0].model"}, {project, ask("gpt-image-1"), "tools[0].model"},
+			{mini, inItem, "input[0].tools[0].model"}} {
+			if r := tt.by.respond(t, tt.body).Want(t, 403, "model_not_allowed"); r.Text("error.param") != tt.param {
+				t.Errorf("%v: got %s", tt.body, r.Body)
+			}
+		}
+		if n := len(m.openai.Requests()); n != 0 {
+			t.Errorf("the provider got %d requests", n)
+		}
+		// Coding agents offer the tool with every request.
+		reply := upstreams.OpenAIReply{Body: nativeResponse("resp_up", nativeMessage)}
+		m.openai.Queue(reply, reply, reply)
+		budget := credits.Micro(100 * searchCost) // less than images would cost
+		r := m.withKey(t, access.Key{Allowed: catalog.Allowed{Models: catalog.Patterns{"small"}}, MonthlyBudget: &budget}).respond(t, ask(nil, map[string]any{"type": "web_search"})).Want(t, 200, "")
+		if got := string(m.openai.Requests()[0].Body); strings.Contains(got, "image_generation") || !strings.Contains(got, "web_search") || !strings.Contains(r.Header.Get("Service-Warning"), "image_generation") {
+			t.Errorf("the provider got %s, with the warning %q", got, r.Header.Get("Service-Warning"))
+		}
+		mini.respond(t, ask("gpt-image-1-mini")).Want(t, 200, "")
+		m.respond(t, ask(nil)).Want(t, 200, "")
+		for _, sent := range m.openai.Requests()[1:] {
+			if !strings.Contains(string(sent.Body), "image_generation") {
+				t.Errorf("the provider got %s, want the tool", sent.Body)
+			}
 		}
 	})
 }

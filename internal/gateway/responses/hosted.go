@@ -15,16 +15,18 @@ type HostedTool struct {
 	Type string
 	At   string // where its type is in the request
 	Free bool   // providers charge no more than its tokens
+	// Model runs it, by its name at the provider. It is empty for the provider's default.
+	Model string
 
 	inItem bool // an input item adds it
 }
 
-// HostedTools returns the tools of the request that aren't functions.
+// HostedTools returns the tools of the request that aren't functions and weren't dropped.
 func (r *Request) HostedTools() (list []HostedTool) {
 	add := func(tools []tool, at string, inItem bool) {
 		for i := range tools {
-			if t := &tools[i]; !t.isFunction() {
-				list = append(list, HostedTool{t.Type, at + "[" + strconv.Itoa(i) + "].type", t.isFree(), inItem})
+			if t := &tools[i]; !t.isFunction() && (inItem || !slices.Contains(r.withheld, t.Type)) {
+				list = append(list, HostedTool{t.Type, at + "[" + strconv.Itoa(i) + "].type", t.isFree(), t.model(), inItem})
 			}
 		}
 	}
@@ -59,6 +61,17 @@ func (t *tool) isFree() bool {
 	return in.Environment.Type == "local" // others are containers of the provider
 }
 
+// model returns the name of the model that runs a hosted tool, or the JSON of what isn't a name.
+func (t *tool) model() string {
+	if !isSet(t.Model) {
+		return ""
+	}
+	if name, err := jsontext.AppendUnquote(nil, t.Model); err == nil {
+		return string(name)
+	}
+	return string(t.Model)
+}
+
 // MaxToolCalls returns the client's limit on the calls of hosted tools, or 0.
 func (r *Request) MaxToolCalls() int64 {
 	if n := r.in.MaxToolCalls; n != nil {
@@ -73,15 +86,15 @@ func (r *Request) DropHosted(t HostedTool) bool {
 	if t.inItem || !isDropped(t.Type) {
 		return false
 	}
-	if !slices.Contains(r.unpriced, t.Type) {
-		r.unpriced = append(r.unpriced, t.Type)
+	if !slices.Contains(r.withheld, t.Type) {
+		r.withheld = append(r.withheld, t.Type)
 	}
 	return true
 }
 
 // KeptTools returns the tools without those that were dropped, or nil if none was.
 func (r *Request) KeptTools() jsontext.Value {
-	if len(r.unpriced) == 0 {
+	if len(r.withheld) == 0 {
 		return nil
 	}
 	var in struct {
@@ -90,7 +103,7 @@ func (r *Request) KeptTools() jsontext.Value {
 	_ = json.Unmarshal(r.body, &in, lenient...) // Read has decoded it
 	kept := []jsontext.Value{}
 	for i, t := range r.in.Tools {
-		if !slices.Contains(r.unpriced, t.Type) {
+		if !slices.Contains(r.withheld, t.Type) {
 			kept = append(kept, in.Tools[i])
 		}
 	}
@@ -102,8 +115,8 @@ func (r *Request) KeptTools() jsontext.Value {
 // Responses API.
 func (r *Request) Warning(native bool) string {
 	switch {
-	case native && len(r.unpriced) > 0:
-		return "Ignored tools: " + strings.Join(r.unpriced, ", ") + ". They have no price on this server."
+	case native && len(r.withheld) > 0:
+		return "Ignored tools: " + strings.Join(r.withheld, ", ") + ". They have no price on this server, or you may not use their model."
 	case !native && len(r.tools.dropped) > 0:
 		return "Ignored tools: " + strings.Join(r.tools.dropped, ", ") + ". The provider of this model does not have them."
 	}

@@ -242,7 +242,7 @@ type Request struct {
 
 	in           *request
 	body         []byte
-	unpriced     []string         // types of hosted tools that are dropped, because they have no price
+	withheld     []string         // types of hosted tools that are dropped, because they have no price or their model isn't allowed
 	earlier      []jsontext.Value // items before the input, from stored state
 	resumed      jsontext.Value   // the input with the earlier items; nil if the request needs no state
 	translated   bool

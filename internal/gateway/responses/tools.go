@@ -30,6 +30,7 @@ type tool struct {
 	Async          jsontext.Value `json:"async"`
 	DeferLoading   jsontext.Value `json:"defer_loading"`
 	OutputSchema   jsontext.Value `json:"output_schema"`
+	Model          jsontext.Value `json:"model"`
 
 	Function jsontext.Value `json:"function"` // the shape of chat completions
 	Extra    jsontext.Value `json:",embed"`   // such as a provider's cache_control
