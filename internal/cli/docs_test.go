@@ -64,7 +64,7 @@ func describeCommand(b *strings.Builder, cmd *cobra.Command) {
 	}
 	fmt.Fprintf(b, "\n### %s\n\n%s\n", cmd.CommandPath(), text)
 	if cmd.HasSubCommands() {
-		b.WriteString("\n| Command | |\n|---|---|\n")
+		b.WriteString("\n| Command | What it does |\n|---|---|\n")
 		for _, c := range cmd.Commands() {
 			fmt.Fprintf(b, "| [`%s`](#%s) | %s. |\n", c.CommandPath(), strings.ReplaceAll(c.CommandPath(), " ", "-"), escapePipes(strings.TrimSuffix(c.Short, ".")))
 		}

@@ -162,11 +162,14 @@ func TestEveryPageIsAccessible(t *testing.T) {
 		for _, page := range []string{"requests/" + w.FailedRequestID, "runs/" + w.DoneRunID, "requests?q=model:nothing", "usage?range=30d&group=model"} {
 			list = append(list, in(w.Workspace, accounts.Test, page))
 		}
-		list = append(list, "/dashboard/server", "/dashboard/server/providers/new", "/dashboard/server/providers/openai", "/dashboard/server/providers/openai/models", "/dashboard/nothing")
+		list = append(list, "/dashboard/server", "/dashboard/server/providers/new", "/dashboard/server/providers/openai", "/dashboard/server/providers/openai/models", "/dashboard/nothing", "/docs", "/docs/reference/dashboard", "/docs/reference/cli", "/docs/api", "/dashboard/server/providers/openai/edit")
 		b.allow(http.StatusNotFound)
 		for _, path := range list {
 			b.open(path)
 			b.isAccessible(v.axe, path)
+		}
+		if got := b.value("h1", "textContent"); got != "Edit provider" {
+			b.t.Errorf("the last page is %q, want the form of a provider", got)
 		}
 	})
 }
@@ -250,4 +253,17 @@ func TestSignInPagesAreAccessible(t *testing.T) {
 	b.fill("Password", "wrong password")
 	b.press("Sign in")
 	b.isAccessible(axe, "a wrong password")
+	err := s.DB.Write(t.Context(), func(tx *db.Tx) error {
+		_, err := tx.Exec(t.Context(), "INSERT INTO totp (user_id, secret, enabled_at, last_step, created_at) VALUES ($1, '', 1, 0, 1)", u.ID)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.signIn(u.Email)
+	for _, screen := range screens {
+		b.window(screen.width, screen.height)
+		b.sees("Second factor")
+		b.isAccessible(axe, "the code after the password")
+	}
 }
