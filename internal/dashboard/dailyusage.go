@@ -90,15 +90,14 @@ func costOf(env accounts.Environment, u spend.Usage) credits.Micro {
 // newDaily adds up usage. Its chart shows the spending, or the requests if they cost
 // nothing. A bar leads to the day's requests.
 func (req *request) newDaily(q spend.UsageQuery, list []spend.Usage) *daily {
-	var of []string
+	search := []string{"last", "30d"}
 	usage := "usage?range=30d&metric=credits"
 	if q.KeyID != "" {
-		of, usage = []string{"key", q.KeyID}, usage+"&group=key"
+		search, usage = append(search, "key", q.KeyID), usage+"&group=key"
 	} else if q.Project != "" {
-		of, usage = []string{"project", q.Project}, usage+"&group=project"
+		search, usage = append(search, "project", q.Project), usage+"&group=project"
 	}
-	of = append(of, "last", "30d")
-	d := &daily{Log: req.logLink(of...), Failures: req.logLink(append(of, "status", "failed")...), Usage: req.to(usage)}
+	d := &daily{Log: req.logLink(search...), Failures: req.logLink(append(search, "status", "failed")...), Usage: req.to(usage)}
 	first := firstDay(req.now())
 	spec := chartSpec{Show: shortNumber}
 	of := usageFilter{UsageQuery: q}

@@ -97,7 +97,7 @@ func TestUsageCountsRequests(t *testing.T) {
 		if rows := b.get(t, latency.link(t, ".*Download as CSV</span>")).table(t); len(rows) != 2 || rows[0][len(rows[0])-1] != "latency_p95_ms" || rows[1][len(rows[1])-1] == "0" {
 			t.Errorf("the file is %q", rows)
 		}
-		b.get(t, b.in(accounts.Live, "usage?metric=credits")).shows(t, "<h2>Credits: 0 <").hides(t, "Simulated")
+		b.get(t, b.in(accounts.Live, "usage?metric=credits")).shows(t, "<h2>Credits: 0</h2>").hides(t, "Simulated")
 
 		a := b.get(t, b.in(accounts.Test, "usage?group=key&bucket=day"))
 		rows := b.get(t, a.link(t, ".*Download as CSV</span>")).table(t)
