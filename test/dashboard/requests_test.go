@@ -249,8 +249,9 @@ func TestTimelineCountsTheRangeAndLinksToParts(t *testing.T) {
 		b := member(t, s, w, accounts.Viewer)
 		_, key := s.Key(t, w, accounts.Live)
 		b.get(t, b.in(accounts.Live, "requests")).hides(t, "log-chart")
-		logs(t, s, entry{workspace: w, env: accounts.Live, key: key, model: "big", status: 200}, entry{workspace: w, env: accounts.Live, key: key, model: "big", status: 500},
-			entry{workspace: w, env: accounts.Live, key: key, status: 404})
+		// With an age, IDs have the time of the test's clock and not of a later minute.
+		logs(t, s, entry{workspace: w, env: accounts.Live, key: key, model: "big", status: 200, age: time.Minute}, entry{workspace: w, env: accounts.Live, key: key, model: "big", status: 500, age: time.Minute},
+			entry{workspace: w, env: accounts.Live, key: key, status: 404, age: time.Minute})
 		all := b.get(t, b.in(accounts.Live, "requests")).shows(t, "<strong>3</strong> requests, <strong class=\"log-failed\">2</strong> failed, last 24 hours")
 		b.get(t, b.in(accounts.Live, "requests"+query("model:big last:1h status:2xx"))).shows(t, "<strong>1</strong> request, last hour")
 		b.get(t, b.in(accounts.Live, "requests"+query("model:big last:1h"))).shows(t, "<strong>2</strong> requests, <strong class=\"log-failed\">1</strong> failed, last hour")
