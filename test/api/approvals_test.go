@@ -7,10 +7,16 @@ import (
 	"time"
 
 	"turnpike/internal/access"
+	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
 	"turnpike/internal/config"
 	"turnpike/internal/db"
+	"turnpike/internal/ids"
+	"turnpike/internal/mail"
+	"turnpike/internal/notifications"
+	"turnpike/internal/safehttp"
 	"turnpike/test/fakes/smtp"
+	"turnpike/test/harness"
 )
 
 func TestApprovalCanEditArgumentsOrRespond(t *testing.T) {
@@ -281,6 +287,33 @@ func TestApprovalsReachPeople(t *testing.T) {
 		l.Eventually(t, func() bool { return l.rows(t, "notifications") == 0 })
 		if n := l.rows(t, "mails"); n != 6 {
 			t.Errorf("got %d emails, want 6", n)
+		}
+	})
+}
+
+func TestTestApprovalsDontSilenceLiveOnes(t *testing.T) {
+	eachEngine(t, both, func(t *testing.T, engine string) {
+		c := newClient(t, harness.Start(t, harness.Config(t, engine), harness.NewClock()), accounts.Live)
+		s := notifications.New(notifications.Options{DB: c.DB, Ring: c.Ring, Guard: safehttp.New(safehttp.Policy{}), Outbox: mail.New(c.DB, c.Ring, nil, "", c.Clock.Now), Now: c.Clock.Now})
+		request := func(env accounts.Environment, n int) {
+			c.write(t, func(tx *db.Tx) error {
+				for range n {
+					a := notifications.Approval{Tenant: c.workspace.In(env), ID: ids.New(ids.Approval), By: "run", RequestedAt: c.Clock.Now(), ExpiresAt: c.Clock.Now().Add(24 * time.Hour),
+						Calls: []notifications.ApprovalCall{{ID: "1", Tool: "pay"}}}
+					if err := s.RequestApproval(t.Context(), tx, a); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		request(accounts.Test, 101)
+		if n := c.rows(t, "notifications"); n != 100 {
+			t.Errorf("%d approvals in test are announced, want 100", n)
+		}
+		request(accounts.Live, 1)
+		if n := c.rows(t, "notifications"); n != 101 {
+			t.Errorf("%d approvals are announced, want the live one as well", n)
 		}
 	})
 }

@@ -207,6 +207,18 @@ func TestBodiesNameTheirUser(t *testing.T) {
 }
 
 // TestUserBudgetIsExactInEachWindow sends concurrent requests of end users to all nodes.
+func TestUserHasAtMost128Bytes(t *testing.T) {
+	eachGateway(t, sqlite, nil, func(t *testing.T, m *gatewayClient) {
+		m.userToken(t, strings.Repeat("u", 128), nil)
+		for _, long := range []string{strings.Repeat("u", 129), strings.Repeat("ü", 65)} {
+			r := m.ask(t, "POST", "/v1/scoped_tokens", map[string]any{"scopes": []string{"chat.completions:create"}, "user": long}).Want(t, 400, "invalid_parameter")
+			if r.Text("error.param") != "user" {
+				t.Errorf("got %s", r.Body)
+			}
+		}
+	})
+}
+
 // A browser has the token, so its user must not spend the budget of another one.
 func TestTokenWithoutUserCannotNameOne(t *testing.T) {
 	eachGateway(t, both, nil, func(t *testing.T, m *gatewayClient) {
