@@ -86,7 +86,8 @@ type applier struct {
 	keys  *access.Keys
 	hooks *webhooks.Service
 
-	values  map[string]string // of the value files, as they were before the first transaction
+	values  map[string]string // the content of files with secrets before the first transaction
+	written []string          // files with secrets that the current transaction has written
 	oldKeys map[string]oldKey // of an import, by external ID
 
 	// Of the current transaction:
@@ -177,28 +178,46 @@ var errDryRun = errors.New("nothing was changed")
 // apply makes all changes in one transaction, which a dry run rolls back. The secrets are written before the
 // commit: a file without its key is harmless, and a key without its value is not.
 func (a *applier) apply(ctx context.Context) error {
-	var written []string
-	err := a.db.Write(ctx, func(tx *db.Tx) error {
-		a.changes, a.made, a.objects, a.seen = nil, nil, map[objectList][]stateObject{}, map[string]bool{}
-		if err := a.applyAll(ctx, tx); err != nil {
-			return err
-		}
-		if a.dryRun {
-			return errDryRun
-		}
-		var err error
-		written, err = a.writeSecrets()
+	return a.finish(a.db.Write(ctx, func(tx *db.Tx) error { return a.attempt(ctx, tx) }))
+}
+
+func (a *applier) attempt(ctx context.Context, tx *db.Tx) error {
+	if err := a.undoSecrets(); err != nil { // of an attempt that was rolled back
 		return err
-	})
-	if err == nil || a.dryRun && errors.Is(err, errDryRun) {
-		return nil
 	}
-	for _, path := range written {
-		if path != a.secrets {
-			_ = os.Remove(path)
+	a.changes, a.made, a.objects, a.seen = nil, nil, map[objectList][]stateObject{}, map[string]bool{}
+	if err := a.applyAll(ctx, tx); err != nil {
+		return err
+	}
+	if a.dryRun {
+		return errDryRun
+	}
+	return a.writeSecrets()
+}
+
+// finish removes the secrets of changes that were rolled back.
+func (a *applier) finish(err error) error {
+	switch {
+	case err == nil || a.dryRun && errors.Is(err, errDryRun):
+		return nil
+	case errors.Is(err, db.ErrInDoubt):
+		return fmt.Errorf("%w; the changes may have been made, so their secrets were kept; run the command again", err)
+	}
+	return errors.Join(err, a.undoSecrets())
+}
+
+// undoSecrets restores the files as they were before the transaction.
+func (a *applier) undoSecrets() error {
+	var failed error
+	for _, path := range a.written {
+		if before := a.values[path]; before != "" {
+			failed = errors.Join(failed, writeSecretFile(path, []byte(before+"\n")))
+		} else if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
+			failed = errors.Join(failed, err)
 		}
 	}
-	return err
+	a.written = nil
+	return failed
 }
 
 func (a *applier) applyAll(ctx context.Context, tx *db.Tx) error {
@@ -292,8 +311,8 @@ func (a *applier) declareRoutes(w *accounts.Workspace, n *yaml.Node) error {
 	return nil
 }
 
-// writeSecrets writes the new secrets and returns the files.
-func (a *applier) writeSecrets() (written []string, err error) {
+// writeSecrets writes the new secrets.
+func (a *applier) writeSecrets() error {
 	var others []newSecret
 	for _, secret := range a.made {
 		if secret.path == "" {
@@ -301,33 +320,44 @@ func (a *applier) writeSecrets() (written []string, err error) {
 		}
 	}
 	if len(others) > 0 && a.secrets == "" {
-		return nil, fmt.Errorf("%s %s is new and has a secret, which is shown only once: pass --secrets-file FILE, or set value_file or secret_file", others[0].Kind, others[0].Name)
+		return fmt.Errorf("%s %s is new and has a secret, which is shown only once: pass --secrets-file FILE, or set value_file or secret_file", others[0].Kind, others[0].Name)
 	}
 	for _, secret := range a.made {
 		if secret.path == "" {
 			continue
 		}
-		if err := writeSecretFile(secret.path, []byte(secret.Value+"\n")); err != nil {
-			return written, err
+		if err := a.writeSecret(secret.path, []byte(secret.Value+"\n")); err != nil {
+			return err
 		}
-		written = append(written, secret.path)
 	}
 	if len(others) == 0 {
-		return written, nil
+		return nil
 	}
 	var all []newSecret
-	if text, err := readSecretFile(a.secrets); err != nil {
-		return written, err
+	if text, err := a.content(a.secrets); err != nil {
+		return err
 	} else if text != "" {
 		if err := json.Unmarshal([]byte(text), &all); err != nil {
-			return written, fmt.Errorf("%s isn't a file of secrets that turnpike apply has written: %w", a.secrets, err)
+			return fmt.Errorf("%s isn't a file of secrets that turnpike apply has written: %w", a.secrets, err)
 		}
 	}
 	text, err := json.MarshalIndent(append(all, others...), "", "  ")
 	if err != nil {
-		return written, err
+		return err
 	}
-	return append(written, a.secrets), writeSecretFile(a.secrets, append(text, '\n'))
+	return a.writeSecret(a.secrets, append(text, '\n'))
+}
+
+// writeSecret writes a file that undoSecrets can restore.
+func (a *applier) writeSecret(path string, text []byte) error {
+	if _, err := a.content(path); err != nil {
+		return err
+	}
+	if err := writeSecretFile(path, text); err != nil {
+		return err
+	}
+	a.written = append(a.written, path)
+	return nil
 }
 
 func (a *applier) printChanges() error {

@@ -284,12 +284,21 @@ func (a *applier) create(ctx context.Context, tx *db.Tx, d *declaredObject, chan
 
 // value returns the content of a value file before anything was applied.
 func (a *applier) value(path string) (string, error) {
+	v, err := a.content(path)
+	if err != nil {
+		return "", fault.Invalid("value_file", "The file can't be read: %v.", err)
+	}
+	return v, nil
+}
+
+// content returns the content of a file with secrets before anything was applied, or "" if it didn't exist.
+func (a *applier) content(path string) (string, error) {
 	if v, ok := a.values[path]; ok {
 		return v, nil
 	}
 	v, err := readSecretFile(path)
 	if err != nil {
-		return "", fault.Invalid("value_file", "The file can't be read: %v.", err)
+		return "", err
 	}
 	a.values[path] = v
 	return v, nil
