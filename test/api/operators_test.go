@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"bytes"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -84,6 +85,29 @@ func TestStoredProviderServesOnEveryNodeAndItsKeyStaysSecret(t *testing.T) {
 		first.Eventually(t, func() bool { return c.chat(t, body("stored-small", "Hi.", nil)).Status == 503 })
 		a.send(t, "GET", "providers/stored", nil).Want(t, 404, "not_found")
 	})
+}
+
+func TestStoredProviderKeyNeverReachesTheLog(t *testing.T) { // not in parallel: it replaces the default logger
+	old := slog.Default()
+	defer slog.SetDefault(old)
+	log := &lockedBuffer{}
+	slog.SetDefault(slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	up := upstreams.NewOpenAI(t, providerKey)
+	s := harness.Start(t, harness.Config(t, "sqlite"), harness.NewClock())
+	a, c := newAdmin(t, s), newClient(t, s, accounts.Live)
+	a.send(t, "POST", "providers", storedProvider(up)).Want(t, 200, "")
+	a.send(t, "POST", "providers", storedProvider(up)).Want(t, 409, "invalid_state")
+	s.Eventually(t, func() bool { return c.chat(t, body("stored-small", "Hi.", nil)).Status == 200 })
+	wrong := providerKey + "-wrong"
+	a.send(t, "PATCH", "providers/stored", map[string]any{"api_key": wrong, "color": providerKey}).Want(t, 400, "unknown_parameter")
+	a.send(t, "PATCH", "providers/stored", map[string]any{"api_key": wrong}).Want(t, 400, "invalid_parameter") // the provider rejects it
+	a.send(t, "POST", "providers/stored/test", nil).Want(t, 200, "")
+	up.Queue(upstreams.OpenAIReply{Status: 401, Body: `{"error":{"message":"Incorrect API key provided: ` + providerKey + `"}}`})
+	c.chat(t, body("stored-small", "Hi.", nil))
+	a.send(t, "DELETE", "providers/stored", nil).Want(t, 200, "")
+	if text := log.String(); strings.Contains(text, providerKey) || !strings.Contains(text, "/admin/providers") {
+		t.Errorf("the log has the key of the provider, or no requests: %.2000s", text)
+	}
 }
 
 // TestDefinitionsReachOtherNodesBySignal changes definitions on one node and looks at the signals that others get. Then it
