@@ -33,6 +33,8 @@ import (
 const (
 	// failuresPerMinute limits the failed exchanges of an address, as for refused keys.
 	failuresPerMinute = 60
+	// tokensPerMinute limits the tokens of a subject under a rule, on each node. Each token can live 15 minutes.
+	tokensPerMinute = 60
 
 	issuerTimeout = 10 * time.Second
 	issuerTTL     = time.Hour // keys are also read again when a token names an unknown one
@@ -55,6 +57,7 @@ type Service struct {
 	Options
 	client    *http.Client
 	addresses *addrlimit.Limiter
+	subjects  subjectLimiter
 
 	discovery singleflight.Group
 	mu        sync.Mutex
@@ -88,7 +91,7 @@ type Exchange struct {
 func (s *Service) Admit(ip netip.Addr) time.Duration { return s.addresses.Allow(ip) }
 
 // Exchange verifies a token of an issuer and returns a scoped token with its value. Only failed exchanges
-// count toward the limit of their address.
+// count toward the limit of their address. Others count toward that of their subject.
 func (s *Service) Exchange(ctx context.Context, x Exchange) (*access.Token, string, error) {
 	r, err := s.rule(ctx, x.RuleID)
 	if err != nil {
@@ -97,6 +100,11 @@ func (s *Service) Exchange(ctx context.Context, x Exchange) (*access.Token, stri
 	claims, err := s.verify(ctx, r, x.Token)
 	if err != nil {
 		return nil, "", err
+	}
+	if wait := s.subjects.allow(r.ID+" "+claims.text("sub"), s.Now()); wait > 0 {
+		f := fault.New(fault.RateLimitExceeded, "The rule gives a subject at most %d tokens per minute. Use each token until it expires. Retry in %d s.", tokensPerMinute, int(wait.Seconds())+1)
+		f.RetryAfter = wait
+		return nil, "", f
 	}
 	given := r.grant(claims)
 	scopes := given.scopes
