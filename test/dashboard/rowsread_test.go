@@ -20,8 +20,8 @@ import (
 func TestPagesReadABoundedNumberOfRows(t *testing.T) {
 	t.Parallel()
 	const (
-		filled = 30_000 // entries of the log, deliveries and events, each
-		batch  = 2_000  // of one statement, whose time is limited
+		filled = 90_000 // entries of the log, deliveries and events, each; a page may scan 10,000 of them
+		batch  = 5_000  // of one statement, whose time is limited
 		first  = 1_000_000_000_000_000
 	)
 	cfg := sampledata.Config(t, "postgres")
