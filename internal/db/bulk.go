@@ -15,16 +15,11 @@ import (
 type Bulk struct {
 	columns  []string
 	types    []string
-	postgres string   // over arrays
-	few      []string // at most fewSizes rows on PostgreSQL
-	sqlite   string   // of one row
-	several  string   // of bulkRows rows; empty if there is no such statement
+	rowType  string // on PostgreSQL: see rowTypes
+	postgres string // over an array of rows
+	sqlite   string // of one row
+	several  string // of bulkRows rows; empty if there is no such statement
 }
-
-// fewSizes are how many rows fit into the statements in few. An array per column costs PostgreSQL more than
-// a few rows: inserting 8 rows of 37 columns takes 160 µs with arrays and 90 µs with VALUES. Every
-// connection keeps the statements, and one of 16 rows would take 400 KB.
-var fewSizes = []int{1, 2, 4, 8}
 
 // bulkRows is the number of rows per statement on SQLite.
 const bulkRows = 8
@@ -35,9 +30,6 @@ func NewBulk(table, conflict string, columns ...string) *Bulk {
 	b := newBulk(columns)
 	into := "INSERT INTO " + table + " (" + strings.Join(b.columns, ", ") + ") "
 	b.postgres = into + "SELECT * FROM " + b.unnest() + " " + conflict
-	for _, size := range fewSizes {
-		b.few = append(b.few, into+"SELECT * FROM ("+b.values(size)+") AS v LIMIT $1 "+conflict)
-	}
 	// The driver looks numbered parameters up by name, which is quadratic.
 	row := "(" + strings.Repeat("?, ", len(columns)-1) + "?)"
 	b.sqlite = into + "VALUES " + row + " " + conflict
@@ -65,11 +57,7 @@ func NewBulkInsertFor(into, query, conflict string, columns ...string) *Bulk {
 
 // join sets the statement, in which v is joined on PostgreSQL.
 func (b *Bulk) join(before, join, after string) *Bulk {
-	names := " AS v(" + strings.Join(b.columns, ", ") + ") "
-	b.postgres = before + " " + join + " " + b.unnest() + names + after
-	for _, size := range fewSizes {
-		b.few = append(b.few, before+" "+join+" (SELECT * FROM ("+b.values(size)+") AS v LIMIT $1)"+names+after)
-	}
+	b.postgres = before + " " + join + " " + b.unnest() + " AS v(" + strings.Join(b.columns, ", ") + ") " + after
 	// With a subquery as on PostgreSQL, SQLite takes 50% longer.
 	b.sqlite = before + " " + after
 	for i, name := range b.columns {
@@ -82,10 +70,7 @@ func (b *Bulk) join(before, join, after string) *Bulk {
 func (b *Bulk) Returning(columns string) *Bulk {
 	r := *b
 	returning := " RETURNING " + columns
-	r.postgres, r.sqlite, r.several, r.few = b.postgres+returning, b.sqlite+returning, "", slices.Clone(b.few)
-	for n := range r.few {
-		r.few[n] += returning
-	}
+	r.postgres, r.sqlite, r.several = b.postgres+returning, b.sqlite+returning, ""
 	return &r
 }
 
@@ -93,12 +78,13 @@ func newBulk(columns []string) *Bulk {
 	b := &Bulk{}
 	for _, c := range columns {
 		name, typ, ok := strings.Cut(c, " ")
-		if !ok {
-			panic("db.Bulk: column without a type: " + c)
+		if _, known := columnOIDs[typ]; !ok || !known {
+			panic("db.Bulk: column without a type, or with one that isn't supported: " + c)
 		}
 		b.columns = append(b.columns, name)
 		b.types = append(b.types, typ)
 	}
+	b.rowType = declareRowType(b.types)
 	return b
 }
 
@@ -108,44 +94,8 @@ func (b *Bulk) Columns(except ...string) string {
 	return strings.Join(all, ", ")
 }
 
-// unnest turns one array per column into rows.
-func (b *Bulk) unnest() string {
-	arrays := make([]string, len(b.types))
-	for i, typ := range b.types {
-		arrays[i] = fmt.Sprintf("$%d::%s[]", i+1, typ)
-	}
-	return "unnest(" + strings.Join(arrays, ", ") + ")"
-}
-
-// values returns rows of parameters from $2 on.
-func (b *Bulk) values(rows int) string {
-	all, parameter := make([]string, rows), 1
-	for row := range all {
-		places := make([]string, len(b.types))
-		for i, typ := range b.types {
-			parameter++
-			places[i] = fmt.Sprintf("$%d::%s", parameter, typ)
-		}
-		all[row] = "(" + strings.Join(places, ", ") + ")"
-	}
-	return "VALUES " + strings.Join(all, ", ")
-}
-
-// onPostgres returns the statement for the rows and its arguments.
-func (b *Bulk) onPostgres(rows [][]any) (query string, args []any, err error) {
-	for i, statement := range b.few {
-		if size := fewSizes[i]; len(rows) <= size {
-			args = make([]any, 0, 1+size*len(b.columns))
-			args = append(args, int64(len(rows)))
-			for _, r := range rows {
-				args = append(args, r...)
-			}
-			return statement, args[:cap(args)], nil // rows that are missing are NULL, and beyond the limit
-		}
-	}
-	args, err = b.arrays(rows)
-	return b.postgres, args, err
-}
+// unnest turns an array of rows into rows.
+func (b *Bulk) unnest() string { return "unnest($1::" + b.rowType + "[])" }
 
 // Write writes the rows and returns how many were inserted, changed or deleted. Values are
 // nil, string, int64, bool or JSON.
@@ -199,53 +149,4 @@ func resolve(rows [][]any) (err error) {
 		}
 	}
 	return nil
-}
-
-// arrays turns rows into one typed slice per column, for unnest.
-func (b *Bulk) arrays(rows [][]any) ([]any, error) {
-	out := make([]any, len(b.columns))
-	for c, typ := range b.types {
-		var err error
-		switch typ {
-		case "text":
-			out[c], err = column[string](rows, c)
-		case "bigint":
-			out[c], err = column[int64](rows, c)
-		case "boolean":
-			out[c], err = column[bool](rows, c)
-		default:
-			err = fmt.Errorf("bulk insert does not support the type %q", typ)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("column %s: %w", b.columns[c], err)
-		}
-	}
-	return out, nil
-}
-
-// column returns a []T, or a []*T if a value is NULL, which is slower in pgx.
-func column[T any](rows [][]any, c int) (any, error) {
-	values := make([]T, len(rows))
-	nulls := false
-	for i, r := range rows {
-		if r[c] == nil {
-			nulls = true
-			continue
-		}
-		v, ok := r[c].(T)
-		if !ok {
-			return nil, fmt.Errorf("got a %T, want %T", r[c], v)
-		}
-		values[i] = v
-	}
-	if !nulls {
-		return values, nil
-	}
-	out := make([]*T, len(rows))
-	for i, r := range rows {
-		if r[c] != nil {
-			out[i] = &values[i]
-		}
-	}
-	return out, nil
 }

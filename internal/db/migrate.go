@@ -170,10 +170,21 @@ func (d *DB) migrate(ctx context.Context, known []Migration, allow func(ctx cont
 			return applied, fmt.Errorf("migrate: %w", err)
 		}
 		if did == nil {
-			return applied, nil
+			return applied, d.prepare(ctx)
 		}
 		applied = append(applied, *did)
 	}
+}
+
+// prepare creates what isn't part of the schema.
+func (d *DB) prepare(ctx context.Context) error {
+	e, ok := d.eng.(*postgresEngine)
+	if !ok {
+		return nil
+	}
+	e.rows.mu.Lock()
+	defer e.rows.mu.Unlock()
+	return Wrap(classify(e.createRowTypes(ctx)), "create row types")
 }
 
 // LockSchema keeps other transactions from migrating, and from locking the schema,

@@ -54,6 +54,7 @@ type postgresEngine struct {
 	pool    *pgxpool.Pool
 	channel string                 // of the schema, because databases may be shared
 	self    atomic.Pointer[string] // identifies our own notifications
+	rows    rowTypes
 }
 
 // newPool creates a pool of connections. It doesn't connect yet.

@@ -23,28 +23,38 @@ type postgresTx struct {
 }
 
 func (t *postgresTx) bulkWrite(ctx context.Context, b *Bulk, rows [][]any) (int64, error) {
-	query, args, err := b.onPostgres(rows)
+	array, err := t.encode(ctx, b, rows)
 	if err != nil {
 		return 0, err
 	}
-	return t.exec(ctx, query, args...)
+	return t.exec(ctx, b.postgres, array)
 }
 
 func (t *postgresTx) bulkRead(ctx context.Context, b *Bulk, rows [][]any, scan func(Row) error) error {
-	query, args, err := b.onPostgres(rows)
+	array, err := t.encode(ctx, b, rows)
 	if err != nil {
 		return err
 	}
-	found, err := t.query(ctx, query, args...)
+	found, err := t.query(ctx, b.postgres, array)
 	return Each(found, err, scan)
 }
 
-func (t *postgresTx) bulkSend(_ context.Context, b *Bulk, rows [][]any, then func(n int64) error) error {
-	query, args, err := b.onPostgres(rows)
+func (t *postgresTx) bulkSend(ctx context.Context, b *Bulk, rows [][]any, then func(n int64) error) error {
+	array, err := t.encode(ctx, b, rows)
 	if err != nil {
 		return err
 	}
-	return t.send(then, query, args...)
+	return t.send(then, b.postgres, array)
+}
+
+// encode returns the argument of a Bulk's statement.
+func (t *postgresTx) encode(ctx context.Context, b *Bulk, rows [][]any) ([]byte, error) {
+	typ, err := t.eng.rowType(ctx, b.rowType)
+	if err != nil {
+		return nil, err
+	}
+	typ.register(t.conn.Conn().TypeMap())
+	return typ.encode(b, rows)
 }
 
 // send queues a statement for the next round trip.

@@ -27,9 +27,9 @@ func version() string {
 func sparePrefix() string { return "spare_" + version() + "_" }
 
 // schemaMark identifies the schema of a copy of the template: copies have its
-// object IDs. The first number is the largest one.
-const schemaMark = `SELECT concat_ws(' ', (SELECT max(oid) FROM pg_class),
-	(SELECT count(*) || ':' || sum(hashtext(concat_ws(' ', attrelid, attname, atttypid, attnotnull, attisdropped))) FROM pg_attribute WHERE attrelid >= 16384),
+// object IDs. The first number is the largest one. Composite types don't count: programs add them.
+const schemaMark = `SELECT concat_ws(' ', (SELECT max(oid) FROM pg_class WHERE relkind <> 'c'),
+	(SELECT count(*) || ':' || sum(hashtext(concat_ws(' ', attrelid, attname, atttypid, attnotnull, attisdropped))) FROM pg_attribute a JOIN pg_class c ON c.oid = attrelid WHERE attrelid >= 16384 AND c.relkind <> 'c'),
 	(SELECT count(*) || ':' || sum(hashtext(concat_ws(' ', indexrelid, indisvalid, indisunique))) FROM pg_index WHERE indexrelid >= 16384),
 	(SELECT count(*) FROM pg_constraint WHERE oid >= 16384), (SELECT count(*) FROM pg_trigger WHERE oid >= 16384),
 	(SELECT count(*) FROM pg_proc WHERE oid >= 16384), (SELECT count(*) FROM pg_attrdef),
