@@ -2,7 +2,6 @@ package audit
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -20,9 +19,6 @@ const (
 	floorAge = 5 * time.Second
 	// floorInterval is how often a node raises its floor.
 	floorInterval = 2 * time.Second
-	// inDoubtFor is how long a commit without a response may still happen. PostgreSQL ends a
-	// transaction that waits for its commit after 4 seconds.
-	inDoubtFor = 10 * time.Second
 )
 
 // feed is the floor of this node.
@@ -47,13 +43,7 @@ func (f *feed) begin(tx *db.Tx) (floor string) {
 	defer f.mu.Unlock()
 	w := f.current
 	w.open++
-	tx.OnEnd(func(err error) {
-		if errors.Is(err, db.ErrInDoubt) {
-			time.AfterFunc(inDoubtFor, func() { f.end(w) })
-			return
-		}
-		f.end(w)
-	})
+	tx.OnEnd(func(error) { f.end(w) }) // RaiseFloor waits for one in doubt
 	return f.floor
 }
 
@@ -115,6 +105,10 @@ func (l *Log) RaiseFloor(ctx context.Context, d *db.DB, to time.Time) error {
 		return err
 	}
 	return d.Write(ctx, func(tx *db.Tx) error {
+		// A transaction in doubt has ended before this one, or fails.
+		if err := l.node.AssertAlive(tx); err != nil {
+			return err
+		}
 		_, err := tx.Exec(ctx, "UPDATE nodes SET log_floor = $2 WHERE id = $1", l.node.ID, floor)
 		return db.Wrap(err, "publish the floor of the request log")
 	})

@@ -38,7 +38,8 @@ type Row interface {
 // engine is one database system.
 type engine interface {
 	query(ctx context.Context, query string, args ...any) (Rows, error)
-	begin(ctx context.Context) (engineTx, error)
+	// begin starts a transaction. As a whole, it may be sent in one round trip if it has a fence.
+	begin(ctx context.Context, whole bool) (engineTx, error)
 	name() string
 	poolStats() poolStats
 	close()
@@ -60,10 +61,12 @@ type engineTx interface {
 	bulkSend(ctx context.Context, b *Bulk, rows [][]any, then func(n int64) error) error
 	// send is exec together with the next statement or flush.
 	send(then func(n int64) error, query string, args ...any) error
+	// fence makes the transaction fail with the result of lost unless the query finds a row.
+	fence(lost func() error, query string, args ...any) error
 	script(ctx context.Context, statements string) error
-	notify(ctx context.Context, topic, payload string) error
+	// notify sends a notification together with the commit.
+	notify(topic, payload string) error
 	lockMigrations(ctx context.Context) error
-	flush(ctx context.Context) error
 	disableTimeouts(ctx context.Context) error
 	commit(ctx context.Context) error
 	rollback()
@@ -236,6 +239,13 @@ func (t *Tx) Send(then func(n int64) error, query string, args ...any) error {
 	return classify(t.tx.send(then, query, args...))
 }
 
+// Fence makes the transaction fail with the result of lost unless the query, which locks a row, finds it. On PostgreSQL, a
+// transaction with a fence that only sends is one round trip. It may arrive after its commit was given up as in doubt. Then
+// the fence must fail, if it would do harm.
+func (t *Tx) Fence(lost func() error, query string, args ...any) error {
+	return classify(t.tx.fence(lost, query, args...))
+}
+
 // Lock returns the suffix of a SELECT that locks the rows of the table (or its
 // alias) until the transaction ends. It is empty for SQLite, which has one writer.
 func (t *Tx) Lock(table string) string { return t.lock(" FOR NO KEY UPDATE OF " + table) } // allows foreign keys
@@ -274,8 +284,12 @@ const maxAttempts = 5
 // Write runs fn in a transaction and commits it. After a deadlock or a
 // serialization failure it runs fn again, so fn must reset its state.
 func (d *DB) Write(ctx context.Context, fn func(tx *Tx) error) error {
-	for attempt := 1; ; attempt++ {
-		err := d.writeOnce(ctx, fn)
+	for attempt, whole := 1, true; ; attempt++ {
+		err := d.writeOnce(ctx, whole, fn)
+		if errors.Is(err, errFenced) {
+			attempt, whole = attempt-1, false // to find out which fence it was
+			continue
+		}
 		if IsFull(err) {
 			d.fullAt.Store(time.Now().UnixMicro())
 		}
@@ -293,8 +307,8 @@ func (d *DB) Write(ctx context.Context, fn func(tx *Tx) error) error {
 	}
 }
 
-func (d *DB) writeOnce(ctx context.Context, fn func(tx *Tx) error) (err error) {
-	etx, err := d.eng.begin(ctx)
+func (d *DB) writeOnce(ctx context.Context, whole bool, fn func(tx *Tx) error) (err error) {
+	etx, err := d.eng.begin(ctx, whole)
 	if err != nil {
 		return fmt.Errorf("begin: %w", classify(err))
 	}
@@ -311,11 +325,8 @@ func (d *DB) writeOnce(ctx context.Context, fn func(tx *Tx) error) (err error) {
 	if err := tx.runLast(ctx); err != nil {
 		return err
 	}
-	if err := etx.flush(ctx); err != nil {
-		return err
-	}
 	for _, s := range tx.signals {
-		if err := etx.notify(ctx, s.topic, s.payload); err != nil {
+		if err := etx.notify(s.topic, s.payload); err != nil {
 			return fmt.Errorf("notify: %w", classify(err))
 		}
 	}

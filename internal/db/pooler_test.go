@@ -6,15 +6,19 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
+	"turnpike/internal/ids"
+	"turnpike/internal/nodes"
 )
 
 // pooler is a proxy with two habits of PgBouncer: it rejects startup parameters
@@ -25,7 +29,11 @@ type pooler struct {
 	commit   atomic.Pointer[pgproto3.ErrorResponse] // the response to COMMIT instead of the server's
 	hang     atomic.Bool                            // COMMIT gets no response
 	lost     atomic.Bool                            // present and new sessions and requests to cancel get no response from now on
-	ended    chan struct{}                          // gets a value when a client has ended its session
+	mute     atomic.Bool                            // the server's responses are lost, and the connection breaks
+	hold     atomic.Bool                            // the next session isn't forwarded until release
+	release  chan struct{}
+	trips    atomic.Int64  // how often a client has waited for a response
+	ended    chan struct{} // gets a value when a client has ended its session
 }
 
 // startPooler returns a proxy in front of the database and its address.
@@ -40,7 +48,7 @@ func startPooler(t *testing.T, address string) (*pooler, string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { listener.Close() })
-	p := &pooler{listener: listener, server: u.Host, ended: make(chan struct{}, 100)}
+	p := &pooler{listener: listener, server: u.Host, release: make(chan struct{}), ended: make(chan struct{}, 100)}
 	go func() {
 		for {
 			client, err := listener.Accept()
@@ -95,15 +103,30 @@ func (p *pooler) serve(client net.Conn) {
 	if frontend.Flush() != nil {
 		return
 	}
+	answered := make(chan struct{})
 	go func() {
+		defer close(answered)
 		defer client.Close()
-		_, _ = io.Copy(client, server)
+		if _, err := io.Copy(&responses{client, p}, server); err != nil {
+			_, _ = io.Copy(io.Discard, server)
+		}
 	}()
 	defer func() { p.ended <- struct{}{} }()
+	held := false
+	defer func() {
+		if held { // until the server has handled everything
+			_ = server.(*net.TCPConn).CloseWrite()
+			<-answered
+		}
+	}()
 	for lost := false; ; {
 		message, err := backend.Receive()
 		if err != nil {
 			return
+		}
+		if p.hold.CompareAndSwap(true, false) {
+			held = true
+			<-p.release
 		}
 		if lost = lost || p.lost.Load(); lost {
 			continue
@@ -112,6 +135,9 @@ func (p *pooler) serve(client net.Conn) {
 			return
 		}
 		query, isQuery := message.(*pgproto3.Query)
+		if _, isSync := message.(*pgproto3.Sync); isSync || isQuery {
+			p.trips.Add(1)
+		}
 		if response := p.commit.Load(); response != nil && isQuery && strings.EqualFold(query.String, "commit") {
 			backend.Send(response)
 			if response.Severity == "ERROR" {
@@ -130,6 +156,19 @@ func (p *pooler) serve(client net.Conn) {
 			return
 		}
 	}
+}
+
+// responses forwards them until they are lost.
+type responses struct {
+	io.Writer
+	of *pooler
+}
+
+func (r *responses) Write(p []byte) (int, error) {
+	if r.of.mute.Load() {
+		return 0, net.ErrClosed
+	}
+	return r.Writer.Write(p)
 }
 
 // forwardCancel returns when the server has handled the request.
@@ -328,5 +367,107 @@ func TestAbandonedStatementEnds(t *testing.T) {
 		t.Error("the statement ended without an error")
 	}
 	for running() > 0 {
+	}
+}
+
+// A transaction with a fence is sent as a whole. It must not be counted as failed if the connection breaks, but its
+// statements can still fail for sure.
+func TestTransactionWithFenceIsOneRoundTrip(t *testing.T) {
+	t.Parallel()
+	pooler, address := startPooler(t, dbtest.Address(t, "postgres"))
+	d, err := db.Open(t.Context(), address+"&pool_max_conns=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	scratch(t, d)
+	bulk := db.NewBulk("scratch", "", "id text")
+	errLost := errors.New("lost")
+	insert := func(fence string, ids ...any) error {
+		return d.Write(t.Context(), func(tx *db.Tx) error {
+			if err := tx.Fence(func() error { return errLost }, "SELECT 1 FROM scratch WHERE id = $1"+tx.Keep("scratch"), fence); err != nil {
+				return err
+			}
+			rows := make([][]any, len(ids))
+			for i, id := range ids {
+				rows[i] = []any{id}
+			}
+			return bulk.Send(t.Context(), tx, rows, nil)
+		})
+	}
+	write(t, d, "INSERT INTO scratch (id) VALUES ('fence')")
+	if err := insert("fence", "a"); err != nil { // prepares the statements
+		t.Fatal(err)
+	}
+	before := pooler.trips.Load()
+	if err := insert("fence", "b"); err != nil {
+		t.Fatal(err)
+	}
+	if trips := pooler.trips.Load() - before; trips != 1 {
+		t.Errorf("took %d round trips, want 1", trips)
+	}
+	if err := insert("absent", "c"); !errors.Is(err, errLost) {
+		t.Errorf("without the row of the fence: got %v, want %v", err, errLost)
+	}
+	if err := insert("fence", "d", "b"); !errors.Is(err, db.ErrExists) || errors.Is(err, db.ErrInDoubt) {
+		t.Errorf("a row that exists: got %v, want %v", err, db.ErrExists)
+	}
+	if err := insert("fence", "c"); err != nil { // prepares the statements again
+		t.Fatal(err)
+	}
+	pooler.mute.Store(true)
+	if err := insert("fence", "e"); !errors.Is(err, db.ErrInDoubt) || !errors.Is(err, db.ErrUnavailable) {
+		t.Errorf("without a response: got %v, want %v", err, db.ErrInDoubt)
+	}
+	pooler.mute.Store(false)
+	ids, err := db.List(t.Context(), d, db.Value[string], "SELECT id FROM scratch ORDER BY id")
+	if want := []string{"a", "b", "c", "e", "fence"}; err != nil || !slices.Equal(ids, want) {
+		t.Errorf("stored %v (%v), want %v", ids, err, want)
+	}
+}
+
+// TestTransactionThatArrivesLateFails covers a network that delivers a transaction after the node has done its work again.
+func TestTransactionThatArrivesLateFails(t *testing.T) {
+	t.Parallel()
+	pooler, address := startPooler(t, dbtest.Address(t, "postgres"))
+	d, err := db.Open(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	scratch(t, d)
+	node, err := nodes.Join(t.Context(), d, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bulk := db.NewBulk("scratch", "", "id text")
+	insert := func(id string) error {
+		return d.Write(t.Context(), func(tx *db.Tx) error {
+			if err := node.AssertAlive(tx); err != nil {
+				return err
+			}
+			return bulk.Send(t.Context(), tx, [][]any{{id}}, nil)
+		})
+	}
+	if err := insert("prepares the statements"); err != nil {
+		t.Fatal(err)
+	}
+	pooler.hold.Store(true)
+	if err := insert("late"); !errors.Is(err, db.ErrInDoubt) {
+		t.Fatalf("got %v, want %v", err, db.ErrInDoubt)
+	}
+	for range 2 {
+		if err := insert(ids.New("again")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for len(pooler.ended) > 0 {
+		<-pooler.ended
+	}
+	close(pooler.release)
+	<-pooler.ended
+	late, err := db.Value[int](d.QueryRow(t.Context(), "SELECT count(*) FROM scratch WHERE id = 'late'"))
+	if n := count(t, d); err != nil || late != 0 || n != 3 {
+		t.Errorf("%d of %d rows are late (%v), want none of 3", late, n, err)
 	}
 }

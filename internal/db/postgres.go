@@ -205,7 +205,14 @@ func (r timedRows) Close() {
 	r.cancel()
 }
 
-func (e *postgresEngine) begin(ctx context.Context) (engineTx, error) { return e.beginAs(ctx, "begin") }
+func (e *postgresEngine) begin(ctx context.Context, whole bool) (engineTx, error) {
+	t, err := e.beginAs(ctx, "begin")
+	if err != nil {
+		return nil, err
+	}
+	t.whole = whole
+	return t, nil
+}
 
 // beginAs begins a transaction with its first statement.
 func (e *postgresEngine) beginAs(ctx context.Context, command string) (*postgresTx, error) {

@@ -20,6 +20,35 @@ type postgresTx struct {
 	unsent pgx.Batch // sent with the next statement, in one round trip
 	then   []func(n int64) error
 	begun  bool // something was sent
+
+	whole  bool // see engine.begin
+	fenced bool
+}
+
+// errFenced means that a transaction didn't pass a fence.
+var errFenced = errors.New("a fence failed")
+
+// failure is classify for an error that may come from a fence.
+func (t *postgresTx) failure(err error) error {
+	const divisionByZero = "22012"
+	var response *pgconn.PgError
+	if t.fenced && errors.As(err, &response) && response.Code == divisionByZero {
+		return errFenced
+	}
+	return classify(err)
+}
+
+func (t *postgresTx) fence(lost func() error, query string, args ...any) error {
+	if t.begun || !t.whole {
+		return t.send(func(found int64) error {
+			if found == 0 {
+				return lost()
+			}
+			return nil
+		}, query, args...)
+	}
+	t.fenced = true
+	return t.send(nil, "SELECT 1 / count(*) FROM ("+query+") AS fence", args...)
 }
 
 func (t *postgresTx) bulkWrite(ctx context.Context, b *Bulk, rows [][]any) (int64, error) {
@@ -74,7 +103,7 @@ func (t *postgresTx) flush(ctx context.Context) error {
 			err = closed
 		}
 		if done(); err != nil {
-			return classify(err)
+			return t.failure(err)
 		}
 		for i, follow := range then {
 			if follow == nil {
@@ -138,7 +167,7 @@ func (t *postgresTx) query(ctx context.Context, query string, args ...any) (Rows
 	if err != nil {
 		_ = results.Close() // the error is known
 		done()
-		return nil, classify(err)
+		return nil, t.failure(err)
 	}
 	return batchRows{rows, results, done}, nil
 }
@@ -174,9 +203,8 @@ func (t *postgresTx) script(ctx context.Context, statements string) error {
 	return err
 }
 
-func (t *postgresTx) notify(ctx context.Context, topic, payload string) error {
-	_, err := t.exec(ctx, "SELECT pg_notify($1, $2)", t.eng.channel, *t.eng.self.Load()+" "+topic+" "+payload)
-	return err
+func (t *postgresTx) notify(topic, payload string) error {
+	return t.send(nil, "SELECT pg_notify($1, $2)", t.eng.channel, *t.eng.self.Load()+" "+topic+" "+payload)
 }
 
 func (t *postgresTx) lockMigrations(ctx context.Context) error {
@@ -190,14 +218,22 @@ func (t *postgresTx) disableTimeouts(ctx context.Context) error {
 	return err
 }
 
+// commit sends what is pending and commits, in one round trip if a commit that arrives late fails: either the server has
+// ended the idle transaction, or a fence fails.
 func (t *postgresTx) commit(ctx context.Context) error {
-	if !t.begun {
+	if err := t.flushCallbacks(ctx); err != nil {
+		return err
+	}
+	if !t.begun && t.unsent.Len() == 1 { // only "begin"
 		t.release()
 		return nil
 	}
-	ctx, cancel := within(ctx, t.limit)
-	defer cancel()
-	tag, err := t.conn.Exec(ctx, "commit")
+	if !t.begun && !t.fenced {
+		if err := t.flush(ctx); err != nil {
+			return err
+		}
+	}
+	tag, err := t.sendCommit(ctx)
 	if err == nil && tag.String() != "COMMIT" {
 		err = pgx.ErrTxCommitRollback
 	}
@@ -205,7 +241,7 @@ func (t *postgresTx) commit(ctx context.Context) error {
 		t.release()
 		return nil
 	}
-	err = classify(err)
+	err = t.failure(err)
 	var response *pgconn.PgError
 	switch {
 	case errors.As(err, &response):
@@ -217,6 +253,26 @@ func (t *postgresTx) commit(ctx context.Context) error {
 	}
 	t.eng.rename()
 	return fmt.Errorf("%w: %w", ErrInDoubt, &classified{ErrUnavailable, err})
+}
+
+func (t *postgresTx) sendCommit(ctx context.Context) (tag pgconn.CommandTag, err error) {
+	const commit = "commit"
+	n := t.unsent.Len()
+	if n == 0 {
+		ctx, cancel := within(ctx, t.limit)
+		defer cancel()
+		return t.conn.Exec(ctx, commit)
+	}
+	t.unsent.Queue(commit)
+	results, done := t.sendBatch(ctx)
+	defer done()
+	if _, err = readAll(results, n); err == nil {
+		tag, err = results.Exec()
+	}
+	if closed := results.Close(); err == nil {
+		err = closed
+	}
+	return tag, err
 }
 
 // outcomeUnknown reports whether a commit may have happened despite the server's

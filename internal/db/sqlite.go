@@ -121,7 +121,7 @@ func (e *sqliteEngine) name() string { return "sqlite" }
 
 func (e *sqliteEngine) ping(ctx context.Context) error {
 	// Beginning a transaction proves that the file is writable.
-	tx, err := e.begin(ctx)
+	tx, err := e.begin(ctx, false)
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,9 @@ func (e *sqliteEngine) query(ctx context.Context, query string, args ...any) (Ro
 	return sqlRows(st.QueryContext(ctx, args...))
 }
 
-func (e *sqliteEngine) begin(ctx context.Context) (engineTx, error) { return e.writer.begin(ctx) }
+func (e *sqliteEngine) begin(ctx context.Context, _ bool) (engineTx, error) {
+	return e.writer.begin(ctx)
+}
 
 func (e *sqliteEngine) failFast() { e.writer.patience = 0 }
 

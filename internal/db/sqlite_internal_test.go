@@ -19,7 +19,7 @@ func TestRestartingTheLogDoesNotWaitForReaders(t *testing.T) {
 	defer e.close()
 	write := func(statement string) {
 		t.Helper()
-		tx, err := e.begin(t.Context())
+		tx, err := e.begin(t.Context(), false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func holdLock(t *testing.T) (e *sqliteEngine, release func()) {
 	if _, err := e.writer.conn.ExecContext(t.Context(), "PRAGMA busy_timeout = 1"); err != nil {
 		t.Fatal(err)
 	}
-	tx, err := other.begin(t.Context())
+	tx, err := other.begin(t.Context(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestCommandsRetryWhileTheDatabaseIsLocked(t *testing.T) {
 	e, release := holdLock(t)
 	begun := make(chan error)
 	go func() {
-		tx, err := e.begin(t.Context())
+		tx, err := e.begin(t.Context(), false)
 		if err == nil {
 			tx.rollback()
 		}
@@ -101,7 +101,7 @@ func TestInterruptedCommandsDoNotWaitForALock(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	begun := make(chan error)
 	go func() {
-		_, err := e.begin(ctx)
+		_, err := e.begin(ctx, false)
 		begun <- err
 	}()
 	cancel()
@@ -114,7 +114,7 @@ func TestServersFailFastIfTheDatabaseIsLocked(t *testing.T) {
 	t.Parallel()
 	e, _ := holdLock(t)
 	e.failFast()
-	if _, err := e.begin(t.Context()); !errors.Is(classify(err), ErrUnavailable) {
+	if _, err := e.begin(t.Context(), false); !errors.Is(classify(err), ErrUnavailable) {
 		t.Errorf("got %v, want %v", err, ErrUnavailable)
 	}
 }

@@ -222,6 +222,19 @@ func (t *sqliteTx) send(then func(n int64) error, query string, args ...any) err
 	return then(n)
 }
 
+func (t *sqliteTx) fence(lost func() error, query string, args ...any) error {
+	rows, err := t.query(context.Background(), query, args...)
+	found := false
+	err = Each(rows, err, func(Row) error {
+		found = true
+		return nil
+	})
+	if err == nil && !found {
+		return lost()
+	}
+	return err
+}
+
 func (t *sqliteTx) bulkRead(ctx context.Context, b *Bulk, rows [][]any, scan func(Row) error) error {
 	for _, r := range rows {
 		found, err := t.query(ctx, b.sqlite, r...)
@@ -247,12 +260,10 @@ func (t *sqliteTx) script(_ context.Context, statements string) error {
 }
 
 // notify does nothing: other processes poll in watch.
-func (t *sqliteTx) notify(context.Context, string, string) error { return nil }
+func (t *sqliteTx) notify(string, string) error { return nil }
 
 // lockMigrations does nothing: BEGIN IMMEDIATE makes this the only writer.
 func (t *sqliteTx) lockMigrations(context.Context) error { return nil }
-
-func (t *sqliteTx) flush(context.Context) error { return nil }
 
 func (t *sqliteTx) disableTimeouts(context.Context) error { return nil }
 

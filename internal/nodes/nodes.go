@@ -67,6 +67,8 @@ type Node struct {
 	evicted   chan struct{} // closed when AssertAlive finds no row
 	evictions prometheus.Counter
 
+	epoch epochs
+
 	mu          sync.Mutex
 	configHash  string
 	renewed     time.Time // start of the last stored heartbeat, by the monotonic clock
@@ -189,16 +191,30 @@ func (n *Node) AssertAlive(tx *db.Tx) error {
 	if n.exclusive() {
 		return nil
 	}
-	return tx.Send(func(found int64) error {
-		if found > 0 {
-			return nil
+	epoch := n.epoch.current()
+	tx.OnEnd(func(err error) {
+		if errors.Is(err, db.ErrInDoubt) {
+			n.epoch.end(epoch)
 		}
-		select {
-		case n.evicted <- struct{}{}:
-		default:
+	})
+	if !epoch.stored {
+		return n.storeEpoch(tx, epoch)
+	}
+	return tx.Fence(func() error {
+		if n.epoch.current() != epoch {
+			return db.ErrRace
 		}
-		return ErrEvicted
-	}, "SELECT 1 FROM nodes WHERE id = $1"+tx.Keep("nodes"), n.ID)
+		return n.lost()
+	}, "SELECT 1 FROM nodes WHERE id = $1 AND epoch = $2"+tx.Keep("nodes"), n.ID, epoch.number)
+}
+
+// lost reports that the node was evicted.
+func (n *Node) lost() error {
+	select {
+	case n.evicted <- struct{}{}:
+	default:
+	}
+	return ErrEvicted
 }
 
 // exclusive reports whether no other server can share the database. The lock on
