@@ -17,6 +17,8 @@ var upsert = db.NewBulk("lanes", `ON CONFLICT (queue, id) DO UPDATE SET seq = la
 	due_at = CASE WHEN lanes.due_at IS NULL OR lanes.due_at > excluded.due_at THEN excluded.due_at ELSE lanes.due_at END`,
 	"queue text", "id text", "due_at bigint", "seq bigint")
 
+var upsertRead = upsert.Returning(leasedColumns)
+
 // maxSignal limits the lanes that a signal names; PostgreSQL allows 8,000 bytes.
 const maxSignal = 128
 
@@ -83,14 +85,16 @@ func writeEnqueues(ctx context.Context, tx *db.Tx, queue string, list []enqueue)
 	for i, id := range names {
 		sorted[i] = rows[id]
 	}
-	if _, err := upsert.Write(ctx, tx, sorted); err != nil {
-		return err
-	}
 	if len(names) > maxSignal {
 		tx.Signal(signalOf(queue), "")
-		return nil
+		return upsert.Send(ctx, tx, sorted, nil)
 	}
-	seqs, err := readSeqs(ctx, tx, queue, names)
+	seqs := make(map[string]int64, len(names))
+	err := upsertRead.Read(ctx, tx, sorted, func(r db.Row) error {
+		l, err := scanLeasedLane(r)
+		seqs[l.id] = l.seq
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -101,16 +105,6 @@ func writeEnqueues(ctx context.Context, tx *db.Tx, queue string, list []enqueue)
 		}
 	}
 	return nil
-}
-
-func readSeqs(ctx context.Context, tx *db.Tx, queue string, names []string) (map[string]int64, error) {
-	places, args := db.Places([]any{queue}, names)
-	list, err := db.List(ctx, tx, scanLeasedLane, "SELECT "+leasedColumns+" FROM lanes WHERE queue = $1 AND id IN "+places, args...)
-	seqs := make(map[string]int64, len(names))
-	for _, l := range list {
-		seqs[l.id] = l.seq
-	}
-	return seqs, err
 }
 
 // signalPayload names lanes with their seqs, so that a node that has seen as much

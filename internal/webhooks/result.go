@@ -105,10 +105,10 @@ func (s *Service) writeResults(ctx context.Context, tx *db.Tx, list []*result) e
 	if err != nil {
 		return fmt.Errorf("store attempts: %w", err)
 	}
-	if _, err := updateDeliveries.Write(ctx, tx, updates); err != nil {
+	if err := updateDeliveries.Send(ctx, tx, updates, nil); err != nil {
 		return fmt.Errorf("update deliveries: %w", err)
 	}
-	if _, err := countResults.Write(ctx, tx, tally(list)); err != nil {
+	if err := countResults.Send(ctx, tx, tally(list), nil); err != nil {
 		return fmt.Errorf("count results: %w", err)
 	}
 	for _, r := range list {
