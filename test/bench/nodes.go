@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"turnpike/internal/access"
+	"turnpike/internal/app"
 	"turnpike/test/chaos/program"
 )
 
@@ -92,7 +93,64 @@ func measureNodes(b *bench) {
 	b.text("\nNine workspaces with one connection each, and a provider that takes %v:", busyProvider)
 	b.table(neighbors, rateColumn("requests"), p50Column, p99Column, p99Rounds, databaseColumn, othersColumn)
 
+	b.measureCommits(e, at, nodes, mock.pid())
 	b.method("Nodes: %d nodes share one PostgreSQL, and the %d connections of the load generator are spread over them. Those of the busy workspace are spread in the same way.", nodeCount, connections)
+}
+
+// sweep are the connections with which the costs of a request and a commit are measured.
+var sweep = []int{1, 4, 16, 64, 256}
+
+// measureCommits measures what PostgreSQL and the nodes take per request for batches of different sizes, and draws
+// lines through the measurements: a cost per request, and one per commit.
+func (b *bench) measureCommits(e *engine, at program.Place, nodes []*program.Server, mock int) {
+	b.text("\nRequests per commit, and CPU by the number of connections, with a provider that responds immediately:")
+	b.header("nodes, connections", "requests/s", "requests per commit", "database CPU per request", "CPU of the nodes per request", "others")
+	d := must(app.OpenDatabase(b.ctx, settings(at)))
+	defer d.Close()
+	var share, database, node []float64 // commits per request, and CPU per request in µs
+	for n := 1; n <= nodeCount; n++ {
+		s := b.onNodes(e, at, nodes[:n])
+		for _, connections := range sweep {
+			if connections < n {
+				continue
+			}
+			order := loadOrder{Targets: s.targets(false), Connections: connections, Duration: warmUp}
+			var r loadResult
+			b.waitForQuiet()
+			b.load.ask(b.ctx, order, &r)
+			order.Duration = b.duration
+			var nodeCPU time.Duration
+			for _, other := range nodes[1:n] {
+				nodeCPU -= cpuTime(other.Pid())
+			}
+			before := commits(b.ctx, d, at)
+			x := watch(nodes[0].Pid(), e.pid, []int{mock, b.load.pid(), nodes[1].Pid(), nodes[2].Pid()}, func() { b.load.ask(b.ctx, order, &r) })
+			made := float64(commits(b.ctx, d, at)-before) / float64(r.Requests)
+			for _, other := range nodes[1:n] {
+				nodeCPU += cpuTime(other.Pid())
+			}
+			nodeCPU += x.cpu
+			perRequest := func(t time.Duration) float64 { return float64(t.Microseconds()) / float64(r.Requests) }
+			share, database, node = append(share, made), append(database, perRequest(x.databaseCPU)), append(node, perRequest(nodeCPU))
+			say("%d nodes, %d connections: %d requests, %.1f per commit, %.0f µs and %.0f µs per request", n, connections, r.Requests, 1/made, perRequest(x.databaseCPU), perRequest(nodeCPU))
+			b.row(fmt.Sprintf("%d, %d", n, connections), fmt.Sprintf("%.0f", float64(r.Requests)/r.Took.Seconds()), fmt.Sprintf("%.1f", 1/made),
+				fmt.Sprintf("%.0f µs", perRequest(x.databaseCPU)), fmt.Sprintf("%.0f µs", perRequest(nodeCPU)), fmt.Sprintf("%.0f%%", 100*x.others))
+		}
+	}
+	request, commit := line(share, database)
+	nodeRequest, nodeCommit := line(share, node)
+	b.text("\nLines through these measurements: PostgreSQL takes %.0f µs per request and %.0f µs per commit, a node %.0f and %.0f µs.", request, commit, nodeRequest, nodeCommit)
+}
+
+// line returns the intercept and the slope with the smallest sum of squared relative errors.
+func line(x, y []float64) (intercept, slope float64) {
+	var n, sx, sy, sxx, sxy float64
+	for i := range x {
+		w := 1 / (y[i] * y[i])
+		n, sx, sy, sxx, sxy = n+w, sx+w*x[i], sy+w*y[i], sxx+w*x[i]*x[i], sxy+w*x[i]*y[i]
+	}
+	slope = (n*sxy - sx*sy) / (n*sxx - sx*sx)
+	return (sy - slope*sx) / n, slope
 }
 
 // onNodes creates a workspace and a key, which the connections use on each node in turn.

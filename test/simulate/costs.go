@@ -33,20 +33,19 @@ var measured = costs{
 
 // The constants of the code that the simulation repeats.
 const (
-	groupMax       = 1024                   // db.groupMax
-	outageRetry    = 500 * time.Millisecond // db.retryInterval
-	postInterval   = time.Second            // spend.postInterval
-	idleInterval   = 200 * time.Millisecond // a few polls together
-	heartbeat      = 5 * time.Second        // nodes.heartbeatInterval
-	staleAfter     = time.Minute            // nodes.staleAfter
-	nodeLease      = 30 * time.Second       // nodes.leaseDuration
-	recoverEvery   = 30 * time.Second       // app.recoverInterval
-	laneLease      = 15 * time.Second       // lanes.leaseDuration
-	laneRenewal    = 5 * time.Second        // lanes.renewInterval
-	lanePoll       = time.Second            // lanes.Options.Poll
-	clientRetry    = time.Second            // of a client that got a 503
-	beforeCommit   = 0.75                   // of a node's work on a request; the rest sends the response
-	firstRoundTrip = 0.5                    // of the database's work on a commit; the rest is in the second one
+	groupMax     = 1024                   // db.groupMax
+	outageRetry  = 500 * time.Millisecond // db.retryInterval
+	postInterval = time.Second            // spend.postInterval
+	idleInterval = 200 * time.Millisecond // a few polls together
+	heartbeat    = 5 * time.Second        // nodes.heartbeatInterval
+	staleAfter   = time.Minute            // nodes.staleAfter
+	nodeLease    = 30 * time.Second       // nodes.leaseDuration
+	recoverEvery = 30 * time.Second       // app.recoverInterval
+	laneLease    = 15 * time.Second       // lanes.leaseDuration
+	laneRenewal  = 5 * time.Second        // lanes.renewInterval
+	lanePoll     = time.Second            // lanes.Options.Poll
+	clientRetry  = time.Second            // of a client that got a 503
+	beforeCommit = 0.75                   // of a node's work on a request; the rest sends the response
 )
 
 func (c *costs) flags(f *flag.FlagSet) {

@@ -301,28 +301,18 @@ func (g *group) poll() {
 	}
 }
 
-// transaction takes two round trips: the first writes, and the second commits.
+// transaction takes one round trip.
 func (d *database) transaction(m *model, work time.Duration, done func(durable bool)) {
 	outages := d.outages
 	lost := func() bool { return d.down || d.outages != outages }
-	second := time.Duration(firstRoundTrip * float64(min(work, m.dbCommit)))
 	m.s.after(m.roundTrip, func() {
 		if lost() {
 			done(false)
 			return
 		}
-		d.machine.run(work-second, func() {
-			d.worked += work - second
-			m.s.after(m.roundTrip, func() {
-				if lost() {
-					done(false)
-					return
-				}
-				d.machine.run(second, func() {
-					d.worked += second
-					d.flush(m, func() { done(!lost()) })
-				})
-			})
+		d.machine.run(work, func() {
+			d.worked += work
+			d.flush(m, func() { done(!lost()) })
 		})
 	})
 }

@@ -116,8 +116,8 @@ func TestOneCommitIsExact(t *testing.T) {
 	t.Parallel()
 	c := costs{dbRequest: 25 * time.Microsecond, fsync: time.Millisecond, roundTrip: 2 * time.Millisecond}
 	r := measure(small(func(o *setup) { o.costs, o.nodes, o.databases, o.connections, o.requests = c, 1, 1, 1, 200 }))
-	if low, high := 4900*time.Microsecond, 5200*time.Microsecond; r.p50 < low || r.p50 > high {
-		t.Errorf("two round trips of 2 ms and an fsync of 1 ms take %v, want about 5 ms", r.p50)
+	if low, high := 2900*time.Microsecond, 3200*time.Microsecond; r.p50 < low || r.p50 > high {
+		t.Errorf("a round trip of 2 ms and an fsync of 1 ms take %v, want about 3 ms", r.p50)
 	}
 	if off := r.dbCPU - c.dbRequest; off.Abs() > c.dbRequest/50 {
 		t.Errorf("the database used %v per request, want %v", r.dbCPU, c.dbRequest)
