@@ -110,7 +110,7 @@ func (i *instance) build(ctx context.Context) error {
 // leases of evicted nodes.
 func (i *instance) join(ctx context.Context) (err error) {
 	d := i.store.DB
-	if err := preparePartitions(ctx, d, i.now()); err != nil {
+	if err := preparePartitions(ctx, d, i.now(), partitionedTables(i.cfg.Audit)); err != nil {
 		slog.Warn("failed to create partitions; rows go to the default ones; retrying", "error", err)
 	}
 	if d.Engine() == "sqlite" {

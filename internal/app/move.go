@@ -238,8 +238,8 @@ func (m *mover) analyze(ctx context.Context, fresh *db.DB) {
 // createOldPartitions creates the partitions of the months of the old rows, which
 // would otherwise end up in the default partition.
 func createOldPartitions(ctx context.Context, old, fresh *db.DB) error {
-	oldest := time.Now()
-	for _, p := range partitionedTables {
+	oldest, tables := time.Now(), partitionedTables(config.Audit{})
+	for _, p := range tables {
 		var first *string
 		if err := old.QueryRow(ctx, "SELECT min("+p.Key+") FROM "+p.Table).Scan(&first); err != nil {
 			return fmt.Errorf("find the oldest row of %s: %w", p.Table, err)
@@ -251,7 +251,7 @@ func createOldPartitions(ctx context.Context, old, fresh *db.DB) error {
 		}
 	}
 	for month := oldest; !month.After(time.Now()); month = month.AddDate(0, 1, -month.Day()+1) {
-		if err := preparePartitions(ctx, fresh, month); err != nil {
+		if err := preparePartitions(ctx, fresh, month, tables); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
+	"turnpike/internal/config"
 	"turnpike/internal/contentlog"
 	"turnpike/internal/db"
 	"turnpike/internal/endusers"
@@ -95,27 +96,35 @@ func (i *instance) purgeRequests(ctx context.Context, tx *db.Tx, limit int64) (i
 }
 
 // dropRequests drops the partitions of the request log whose entries are past their retention. With an archive,
-// they are empty.
+// only those that it has emptied.
 func (i *instance) dropRequests(ctx context.Context) error {
 	before, err := audit.Unsent(ctx, i.store.DB, i.logWindow())
 	if err != nil {
 		return err
 	}
 	if i.archive != nil {
-		archived, err := i.archive.Emptied(ctx)
-		if err != nil {
-			return err
-		}
-		if archived.Before(before) { // the zero time drops nothing
-			before = archived
-		}
+		return audit.Requests.DropEmpty(ctx, i.store.DB, before)
 	}
 	return audit.Requests.Drop(ctx, i.store.DB, before)
 }
 
+// mostDays limits the partitions of the request log by days. Every statement that can't tell the partition from its
+// parameters plans and locks all of them.
+const mostDays = 35
+
+// requestPartitions returns the request log with partitions by days, which the archive drops one by one, or by
+// months.
+func requestPartitions(c config.Audit) db.Partitioned {
+	p := audit.Requests
+	if c.Archive.To != "" && c.RetentionDays <= mostDays {
+		p.Span = db.Day
+	}
+	return p
+}
+
 func (i *instance) rotatePartitions(ctx context.Context) error {
 	d := i.store.DB
-	err := preparePartitions(ctx, d, i.now())
+	err := preparePartitions(ctx, d, i.now(), partitionedTables(i.cfg.Audit))
 	before, failed := i.hooks.DropBefore(ctx) // the zero time drops nothing
 	err = errors.Join(err, failed)
 	for _, p := range []db.Partitioned{webhooks.Attempts, webhooks.Deliveries, events.Table} {
@@ -124,10 +133,13 @@ func (i *instance) rotatePartitions(ctx context.Context) error {
 	return errors.Join(err, i.dropRequests(ctx), i.deleteClaimedFirstRun(ctx))
 }
 
-var partitionedTables = []db.Partitioned{audit.Requests, events.Table, webhooks.Deliveries, webhooks.Attempts}
+// partitionedTables are the tables with partitions. Those of the request log are as configured.
+func partitionedTables(c config.Audit) []db.Partitioned {
+	return []db.Partitioned{requestPartitions(c), events.Table, webhooks.Deliveries, webhooks.Attempts}
+}
 
-func preparePartitions(ctx context.Context, d *db.DB, now time.Time) (err error) {
-	for _, p := range partitionedTables {
+func preparePartitions(ctx context.Context, d *db.DB, now time.Time, tables []db.Partitioned) (err error) {
+	for _, p := range tables {
 		err = errors.Join(err, p.Prepare(ctx, d, now))
 	}
 	return err

@@ -3,18 +3,22 @@
 //
 // A day in UTC (dayState):
 //
+//	                ┌─────── partition ─────┐
 //	writing ──▶ archived ──▶ dropping ──▶ dropped
 //	               ▲            ▲            │
 //	               └ changed    └────────────┘ late entries
 //
 // A day is archived when none of its entries can change anymore. Its entries stay in the database until
-// audit.retention_days have passed. Before they are deleted, the database must still have what was
-// archived, and the archive is read back as a whole. The transaction that deletes an entry compares it
-// with the archive. If an entry has changed or was added since, the day is written again, as its next
-// generation. From dropping on, the log is read from the archive.
+// audit.retention_days have passed. Before they are deleted, the archive is read back as a whole, and the
+// database must still have what was archived.
+//
+// A partition of exactly this day is dropped in the transaction that makes the day dropped, after all its
+// entries were compared with the archive. Other days become dropping first, and the transactions that
+// delete their entries compare them. If an entry has changed or was added since, the day is written again,
+// as its next generation. From dropping on, the log is read from the archive.
 //
 //	write.go    writes a day
-//	drop.go     verifies a day and deletes its entries
+//	drop.go     verifies a day and deletes its entries, or drops its partition
 //	read.go     lists the log across the database and the archive
 //	entries.go  entries as rows of Parquet files
 package archive

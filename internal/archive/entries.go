@@ -2,6 +2,8 @@ package archive
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -204,6 +206,36 @@ func isSame(a, b *audit.Entry) bool {
 
 func equal[T comparable](a, b *T) bool {
 	return a == b || a != nil && b != nil && *a == *b
+}
+
+// digest identifies a set of settled entries with all their columns, in any order.
+type digest struct {
+	entries int64
+	sums    [sha256.Size / 8]uint64 // of the entries' hashes
+}
+
+func (d *digest) add(e *audit.Entry) {
+	row := make([]byte, 0, 1024)
+	for _, c := range columns {
+		if c.Type == parquet.Text {
+			s := c.text(e)
+			if s == nil {
+				row = append(row, 0)
+				continue
+			}
+			row = binary.AppendUvarint(row, uint64(len(*s))+1)
+			row = append(row, *s...)
+		} else if n := c.integer(e); n != nil {
+			row = binary.LittleEndian.AppendUint64(append(row, 1), uint64(*n))
+		} else {
+			row = append(row, 0)
+		}
+	}
+	hash := sha256.Sum256(row)
+	d.entries++
+	for i := range d.sums {
+		d.sums[i] += binary.LittleEndian.Uint64(hash[8*i:])
+	}
 }
 
 // readEntries returns the entries of a row group.

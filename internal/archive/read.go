@@ -30,19 +30,6 @@ func (a *Archive) Border(ctx context.Context) (time.Time, error) {
 	return day(*last).end(), nil
 }
 
-// Emptied returns the time before which the database has no entries, because the archive has them, or the zero time.
-func (a *Archive) Emptied(ctx context.Context) (time.Time, error) {
-	border, err := a.Border(ctx)
-	if err != nil || border.IsZero() {
-		return border, err
-	}
-	first, err := audit.FirstID(ctx, a.DB, "")
-	if ids.Valid(ids.Request, first) && ids.Time(first).Before(border) {
-		border = ids.Time(first)
-	}
-	return border, err
-}
-
 // List is audit.List, continued in the archive.
 func (a *Archive) List(ctx context.Context, q db.Querier, vis visibility.Filter, f audit.Filter, page db.Page) (*db.Found[*audit.Entry], error) {
 	if a == nil {

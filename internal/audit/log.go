@@ -229,7 +229,7 @@ func HasOpen(ctx context.Context, q db.Querier, node string) (bool, error) {
 }
 
 // Purge deletes a batch of entries past their retention. PostgreSQL drops whole
-// months first, so that few entries are left to delete.
+// partitions first, so that few entries are left to delete.
 func Purge(ctx context.Context, tx *db.Tx, before time.Time, limit int64) (int64, error) {
 	return tx.Exec(ctx, "DELETE FROM requests WHERE id IN (SELECT id FROM requests WHERE id < $1 ORDER BY id LIMIT $2)",
 		ids.Floor(ids.Request, before), limit)

@@ -64,6 +64,12 @@ func ReadRange(ctx context.Context, q db.Querier, t visibility.Tenant, r IDRange
 	return list, db.Wrap(err, "read the request log")
 }
 
+// ReadAll returns the first entries of all tenants in a range, in the order of their IDs, whether or not they are settled.
+func ReadAll(ctx context.Context, q db.Querier, r IDRange, limit int64) ([]*Entry, error) {
+	list, err := db.List(ctx, q, scanEntry, "SELECT "+entryColumns+" FROM requests WHERE id >= $1 AND id < $2 ORDER BY id LIMIT $3", r.From, r.To, limit)
+	return list, db.Wrap(err, "read the request log")
+}
+
 // NextTenant returns the first tenant with entries after another one, or nil.
 func NextTenant(ctx context.Context, q db.Querier, after visibility.Tenant) (*visibility.Tenant, error) {
 	var t visibility.Tenant
