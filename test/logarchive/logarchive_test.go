@@ -21,9 +21,11 @@ import (
 	"time"
 
 	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
 	"turnpike/internal/config"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
+	"turnpike/internal/db/dbtest"
 	"turnpike/internal/ids"
 	"turnpike/test/harness"
 	"turnpike/test/npm"
@@ -70,7 +72,17 @@ func TestArchiveOfManyEntries(t *testing.T) {
 	if err != nil {
 		t.Skip("set TURNPIKE_LOG_ENTRIES, such as to 10000000")
 	}
-	cfg, clock := harness.Config(t, "sqlite"), harness.NewClock()
+	for _, engine := range dbtest.Engines {
+		t.Run(engine, func(t *testing.T) { archiveMany(t, engine, n) })
+	}
+}
+
+func archiveMany(t *testing.T, engine string, n int) {
+	cfg, clock := harness.Config(t, engine), harness.NewClock()
+	start := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -2)
+	if engine == "postgres" {
+		cfg.DatabaseURL = config.SecretURL(durablePostgres(t, start))
+	}
 	cfg.Limits.ReadsPerMinute, cfg.Limits.WorkspaceReadsPerMinute = 0, 0
 	s := harness.Start(t, cfg, clock)
 	list := make([]*customer, workspaces)
@@ -79,8 +91,9 @@ func TestArchiveOfManyEntries(t *testing.T) {
 		list[i].key, list[i].keyID = s.Key(t, list[i].Workspace, accounts.Test)
 	}
 	begun := time.Now()
-	fill(t, s.DB, list, n)
-	t.Logf("generated %d entries in %v; the database has %d bytes", n, time.Since(begun).Round(time.Second), size(t, cfg.Data))
+	fill(t, s.DB, list, start, n)
+	stored := databaseSize(t, s.DB, cfg.Data)
+	t.Logf("generated %d entries in %v; the database has %d bytes, %.1f per entry", n, time.Since(begun).Round(time.Second), stored, float64(stored)/float64(n))
 	if err := s.App.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -100,8 +113,13 @@ func TestArchiveOfManyEntries(t *testing.T) {
 	archived := time.Since(begun)
 	reached("'dropping', 'dropped'")
 	bytes := size(t, to)
+	verified := time.Since(begun) - archived
+	if engine == "postgres" { // it dropped the partition
+		s.Within(t, time.Minute, func() bool { return databaseSize(t, s.DB, cfg.Data) < stored/2 })
+		t.Logf("then the database has %d bytes", databaseSize(t, s.DB, cfg.Data))
+	}
 	t.Logf("archived in %v (%.0f per second), and verified in %v; %d bytes, %.1f per entry; at most %s of memory", archived.Round(time.Second), float64(n)/archived.Seconds(),
-		(time.Since(begun) - archived).Round(time.Second), bytes, float64(bytes)/float64(n), peak())
+		verified.Round(time.Second), bytes, float64(bytes)/float64(n), peak())
 
 	begun = time.Now()
 	for _, c := range list {
@@ -128,11 +146,31 @@ func TestArchiveOfManyEntries(t *testing.T) {
 	}
 }
 
-// fill inserts n entries of an hour of yesterday, in the order of their IDs.
-func fill(t *testing.T, d *db.DB, list []*customer, n int) {
+// durablePostgres starts a server with PostgreSQL's default settings, and creates partitions as if Turnpike had run
+// with an archive when the entries were new.
+func durablePostgres(t *testing.T, start time.Time) (address string) {
+	t.Helper()
+	cluster, err := dbtest.StartDurableCluster()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	requests := audit.Requests
+	requests.Span = db.Day
+	if err := requests.Prepare(t.Context(), dbtest.Open(t, cluster.URL()), start); err != nil {
+		t.Fatal(err)
+	}
+	return cluster.URL()
+}
+
+// fill inserts n entries of a day, in the order of their IDs.
+func fill(t *testing.T, d *db.DB, list []*customer, start time.Time, n int) {
 	t.Helper()
 	const batch = 5000
-	start := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -2)
 	for at := 0; at < n; at += batch {
 		rows := make([][]any, min(batch, n-at))
 		for i := range rows {
@@ -237,6 +275,19 @@ func queryDuckDB(t *testing.T, archive string) map[string]totals {
 		sums[row[0]] = totals{n[0], n[1], n[2], n[3]}
 	}
 	return sums
+}
+
+// databaseSize returns the size of the database.
+func databaseSize(t *testing.T, d *db.DB, data string) int64 {
+	t.Helper()
+	if d.Engine() == "sqlite" {
+		return size(t, data)
+	}
+	n, err := db.Value[int64](d.QueryRow(t.Context(), "SELECT pg_database_size(current_database())"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // size returns the size of the files in a directory.
