@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/ids"
 	"turnpike/test/chaos/program"
@@ -18,6 +19,7 @@ func TestKillDuringArchivingLosesAndDuplicatesNothing(t *testing.T) {
 	t.Parallel()
 	const entries, days = 30_000, 3
 	eachEngine(t, func(t *testing.T, at program.Place) {
+		at.Env = append(at.Env, "TURNPIKE_AUDIT_ARCHIVE_TO="+filepath.Join(at.Dir, "archive"), "TURNPIKE_AUDIT_RETENTION_DAYS=1")
 		server := serve(t, at)
 		key := newKey(t, at)
 		if o := call(server.URL, request{mark: "first", method: "GET", path: "/v1/models", key: key}); o.status != http.StatusOK {
@@ -28,10 +30,9 @@ func TestKillDuringArchivingLosesAndDuplicatesNothing(t *testing.T) {
 		d := open(t, at)
 		fillOldLog(t, d, entries, days)
 
-		at.Env = append(at.Env, "TURNPIKE_AUDIT_ARCHIVE_TO="+filepath.Join(at.Dir, "archive"))
 		kills := 0
 		for delay := time.Duration(0); ; delay += 40 * time.Millisecond {
-			server = serve(t, at, "--audit-retention-days", "1")
+			server = serve(t, at)
 			gone := time.Now().Add(delay)
 			left := func() int { return count(t, d, "SELECT count(*) FROM requests WHERE user_agent = 'old'") }
 			for time.Now().Before(gone) && left() > 0 {
@@ -64,11 +65,17 @@ func TestKillDuringArchivingLosesAndDuplicatesNothing(t *testing.T) {
 	})
 }
 
-// fillOldLog adds entries of past days, which are copies of the one that is there.
+// fillOldLog adds entries of past days, which are copies of the one that is there. On PostgreSQL, the days have
+// partitions.
 func fillOldLog(t *testing.T, d *db.DB, entries, days int) {
 	t.Helper()
 	const columns = "workspace_id, environment, key_id, key_hint, ip, method, path, node_id, settled, status, reserved, credits, simulated_credits"
 	end := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -5)
+	requests := audit.Requests
+	requests.Span = db.Day
+	if err := requests.Prepare(t.Context(), d, end.AddDate(0, 0, -days)); err != nil {
+		t.Fatal(err)
+	}
 	err := d.Write(t.Context(), func(tx *db.Tx) error {
 		if _, err := tx.Exec(t.Context(), "CREATE TABLE old_ids (id TEXT, created_at BIGINT)"); err != nil {
 			return err
