@@ -14,8 +14,12 @@ import (
 	"turnpike/internal/providers"
 )
 
-// maxResponse limits a response. Several images may come inside JSON.
-const maxResponse = 64 << 20
+const (
+	// maxResponse limits a response. Several images may come inside JSON.
+	maxResponse = 64 << 20
+	// shortResponse is how much memory an announced length gets before the body has arrived.
+	shortResponse = 64 << 10
+)
 
 // body is the body of a response. Its reads have a timeout and return failures.
 // It exists before the response, and also has the timeout for the headers.
@@ -112,11 +116,21 @@ func ReadAll(resp *http.Response) ([]byte, error) { return ReadAtMost(resp, maxR
 // ReadAtMost reads and closes a body. It fails if the body has more than limit bytes.
 func ReadAtMost(resp *http.Response, limit int64) ([]byte, error) {
 	defer resp.Body.Close()
-	all, err := io.ReadAll(http.MaxBytesReader(nil, resp.Body, limit))
+	all, err := readAll(http.MaxBytesReader(nil, resp.Body, limit), resp.ContentLength)
 	if err != nil {
 		return nil, cut(err)
 	}
 	return all, nil
+}
+
+// readAll reads a body of the announced length, which may be wrong, or -1.
+func readAll(from io.Reader, announced int64) ([]byte, error) {
+	if announced < 0 || announced > shortResponse {
+		return io.ReadAll(from)
+	}
+	all := bytes.NewBuffer(make([]byte, 0, announced+bytes.MinRead))
+	_, err := all.ReadFrom(from)
+	return all.Bytes(), err
 }
 
 // cut returns the failure of a body that can't be read to its end.
