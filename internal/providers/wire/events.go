@@ -79,6 +79,9 @@ func (e *Events) read() {
 		e.buf = e.buf[:copy(e.buf, e.buf[e.parsed:])]
 		e.parsed = 0
 	}
+	if len(e.buf) == 0 && !full {
+		e.releaseFull() // the stream may wait for long
+	}
 	switch {
 	case len(e.buf) > e.limit:
 		e.buf, e.readErr = nil, errLongEvent
@@ -177,9 +180,14 @@ func (e *Events) Drain() {
 
 // Close ends the request. The data of the last event is no longer valid.
 func (e *Events) Close() error {
+	e.releaseFull()
+	return e.source.Close()
+}
+
+// releaseFull returns to the first buffer. The bytes in the other one are dropped.
+func (e *Events) releaseFull() {
 	if e.full != nil {
 		fullBuffers.Put(e.full)
-		e.full, e.buf, e.parsed = nil, nil, 0
+		e.full, e.buf, e.parsed = nil, e.first[:0], 0
 	}
-	return e.source.Close()
 }

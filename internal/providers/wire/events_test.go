@@ -224,3 +224,49 @@ func BenchmarkEvents(b *testing.B) {
 		}
 	}
 }
+
+// pieces returns one piece after the other, and calls before for each that it begins.
+type pieces struct {
+	all    []string
+	rest   string
+	before func()
+}
+
+func (p *pieces) Read(b []byte) (int, error) {
+	if p.rest == "" {
+		if len(p.all) == 0 {
+			return 0, io.EOF
+		}
+		p.before()
+		p.rest, p.all = p.all[0], p.all[1:]
+	}
+	n := copy(b, p.rest)
+	p.rest = p.rest[n:]
+	return n, nil
+}
+
+func TestStreamThatWaitsHasNoLargeBuffer(t *testing.T) {
+	t.Parallel()
+	event := "data: " + strings.Repeat("x", 92) + "\n\n"
+	for name, first := range map[string]string{"many events": strings.Repeat(event, 30), "a long event": "data: " + strings.Repeat("x", 5*fullBuffer) + "\n\n"} {
+		var e *Events
+		var sizes []int // of the buffers that wait for a piece
+		body := &pieces{all: []string{event, first, event, event}, before: func() { sizes = append(sizes, cap(e.buf)) }}
+		e = NewEvents(&http.Response{Body: io.NopCloser(body)}, nil)
+		count := 0
+		for ; ; count++ {
+			if _, _, err := e.Next(); err == io.EOF {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want := strings.Count(first, "data") + 3; count != want {
+			t.Errorf("%s: got %d events, want %d", name, count, want)
+		}
+		if slices.Max(sizes) > firstBuffer {
+			t.Errorf("%s: waiting with buffers of %d bytes, want at most %d", name, sizes, firstBuffer)
+		}
+		_ = e.Close()
+	}
+}
