@@ -28,7 +28,7 @@ type contentPart struct {
 // be negative, because media data isn't text. Only content parts of messages can be media:
 // strings elsewhere that look like media count as text, which is what they cost.
 func mediaTokens(body []byte, n *needs) (tokens int64) {
-	if !mayHaveMedia(body) {
+	if bytes.Count(body, []byte("[")) < 2 || !mayHaveMedia(body) { // messages and their parts are arrays
 		return 0
 	}
 	var in struct {
