@@ -17,6 +17,7 @@ import (
 	"turnpike/internal/audit"
 	"turnpike/internal/credits"
 	"turnpike/internal/gateway/messages"
+	"turnpike/internal/jsonbody"
 	"turnpike/internal/openai"
 	"turnpike/internal/providers"
 )
@@ -214,26 +215,19 @@ func (s *Stream) awaitUsage() {
 // withCredits sets credits in a chunk's usage object. It splices instead of re-encoding, so
 // that everything else stays as the provider sent it. Credits of an upstream Turnpike are replaced.
 func withCredits(chunk []byte, charged credits.Micro) []byte {
-	d := jsontext.NewDecoder(bytes.NewReader(chunk), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	if !enterMember(d, "usage") || d.PeekKind() != '{' {
+	at, found := jsonbody.FindMember(chunk, "usage")
+	usage := chunk[at.Start:at.End]
+	if !found || jsontext.Value(usage).Kind() != '{' {
 		return chunk
 	}
-	if _, err := d.ReadToken(); err != nil {
-		return chunk
+	if old, found := jsonbody.FindMember(usage, "credits"); found {
+		return slices.Concat(chunk[:at.Start+old.Start], []byte(charged.String()), chunk[at.Start+old.End:])
 	}
-	start := d.InputOffset()
-	if d.PeekKind() == '}' {
-		return slices.Concat(chunk[:start], []byte(`"credits":`+charged.String()), chunk[start:])
+	first := `"credits":` + charged.String()
+	if bytes.ContainsRune(usage, ':') {
+		first += ","
 	}
-	if skipToMember(d, "credits") {
-		value, err := d.ReadValue()
-		if err != nil {
-			return chunk
-		}
-		end := d.InputOffset()
-		return slices.Concat(chunk[:end-int64(len(value))], []byte(charged.String()), chunk[end:])
-	}
-	return slices.Concat(chunk[:start], []byte(`"credits":`+charged.String()+`,`), chunk[start:])
+	return slices.Concat(chunk[:at.Start+1], []byte(first), chunk[at.Start+1:])
 }
 
 func enterMember(d *jsontext.Decoder, name string) bool {

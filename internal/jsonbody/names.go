@@ -111,20 +111,13 @@ func (c *nameCheck) value(names Names) *misspelling {
 func (c *nameCheck) object(names Names) *misspelling {
 	c.at++
 	for c.peek() == '"' {
-		start := c.at
-		c.skip()
-		name := c.text[start+1 : c.at-1]
-		if bytes.IndexByte(name, '\\') >= 0 {
-			name, _ = jsontext.AppendUnquote(nil, c.text[start:c.at])
-		}
+		name := c.name()
 		inside, exact := names[string(name)]
 		if !exact {
 			if want, found := names.fold(name); found {
 				return &misspelling{"." + string(name), want}
 			}
 		}
-		c.peek()
-		c.at++ // the colon
 		if wrong := c.value(inside); wrong != nil {
 			wrong.path = "." + string(name) + wrong.path
 			return wrong
@@ -136,6 +129,19 @@ func (c *nameCheck) object(names Names) *misspelling {
 	}
 	c.at++
 	return nil
+}
+
+// name returns the unquoted name at the cursor and moves past the colon after it.
+func (c *nameCheck) name() []byte {
+	start := c.at
+	c.skip()
+	name := c.text[start+1 : c.at-1]
+	if bytes.IndexByte(name, '\\') >= 0 {
+		name, _ = jsontext.AppendUnquote(nil, c.text[start:c.at])
+	}
+	c.peek()
+	c.at++
+	return name
 }
 
 func (c *nameCheck) array(names Names) *misspelling {

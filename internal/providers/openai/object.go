@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"turnpike/internal/jsonbody"
 	"turnpike/internal/providers/wire"
 )
 
@@ -31,7 +32,9 @@ func (o *object) parse(source []byte) error {
 
 // parseEach is parse with a function that reads the value of each member from the decoder; nil skips them.
 func (o *object) parseEach(source []byte, readValue func(name []byte) error) error {
-	o.members = o.members[:0]
+	if o.members = o.members[:0]; o.members == nil {
+		o.members = make([]member, 0, usualMembers)
+	}
 	o.buffer = *bytes.NewBuffer(source) // decoded without a copy
 	d := &o.decoder
 	d.Reset(&o.buffer, wire.Lenient)
@@ -62,6 +65,17 @@ func (o *object) parseEach(source []byte, readValue func(name []byte) error) err
 	}
 	return nil
 }
+
+// split is parse for an object that is known to be valid.
+func (o *object) split(source []byte) {
+	o.members = make([]member, 0, usualMembers)
+	for m := range jsonbody.Members(source) {
+		o.members = append(o.members, member{m.Name, source[m.Start:m.End]})
+	}
+}
+
+// usualMembers is as many members as most requests and responses have.
+const usualMembers = 8
 
 // get returns the value of a member, or nil. Of two it takes the last, as most decoders do.
 func (o *object) get(name string) jsontext.Value {

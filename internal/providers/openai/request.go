@@ -19,20 +19,19 @@ func (d dialect) chatBody(req *providers.ChatRequest) ([]byte, error) {
 	if d.noStreamOptions {
 		o.drop("stream_options")
 	} else if req.Stream {
-		if err := includeUsage(&o); err != nil {
-			return nil, invalidBody(err)
-		}
+		includeUsage(&o)
 	}
 	d.limitOutput(&o, limitName(req), req.MaxOutput)
 	return o.bytes(), nil
 }
 
 // parseBody parses the client's body. It sets the provider's name of the model,
-// and drops the fallbacks, which are Turnpike's own.
+// and drops the fallbacks, which are Turnpike's own. The gateway has checked the body's syntax.
 func (o *object) parseBody(body []byte, model string) error {
-	if err := o.parse(body); err != nil {
-		return invalidBody(err)
+	if jsontext.Value(body).Kind() != '{' {
+		return invalidBody(nil)
 	}
+	o.split(body)
 	o.setString("model", model)
 	o.drop("models")
 	return nil
@@ -44,21 +43,18 @@ func invalidBody(err error) error {
 }
 
 // includeUsage makes a stream end with its usage, whether the client asks for it or not.
-func includeUsage(o *object) error {
+func includeUsage(o *object) {
 	given := o.get("stream_options")
 	if given == nil || given.Kind() == 'n' {
 		given = jsontext.Value("{}")
 	}
 	if given.Kind() != '{' {
-		return nil // the provider reports it
+		return // the provider reports it
 	}
 	var options object
-	if err := options.parse(given); err != nil {
-		return err
-	}
+	options.split(given)
 	options.set("include_usage", "true")
 	o.set("stream_options", string(options.bytes()))
-	return nil
 }
 
 const (

@@ -91,7 +91,7 @@ func TestChatBodyChangesOnlyItsFields(t *testing.T) {
 
 func TestBodyMustBeAnObject(t *testing.T) {
 	t.Parallel()
-	for _, body := range []string{"", "null", "[]", `{"a":}`, `{"a":1`, `{} {}`, "\uFEFF{}", `{"stream_options":{]}`} {
+	for _, body := range []string{"", "null", "[]", "1", `"{}"`, "\uFEFF{}"} {
 		if _, err := (dialect{}).chatBody(&providers.ChatRequest{Body: []byte(body), Stream: true}); !fault.Is(err, fault.InvalidJSON) {
 			t.Errorf("%q: got %v, want invalid_json", body, err)
 		}
