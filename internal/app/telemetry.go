@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,7 +39,39 @@ type telemetry struct {
 	latency  *prometheus.HistogramVec
 	first    *prometheus.HistogramVec
 
+	mu     sync.RWMutex
+	series map[callLabels]*callSeries
+
 	otel *openTelemetry // nil when it is not configured
+}
+
+// callLabels are the labels of a call.
+type callLabels struct{ operation, provider, model, environment, result string }
+
+// callSeries are the series of calls with the same labels. Looking each of them up takes as long as the rest of observe.
+type callSeries struct {
+	calls, input, output, credits prometheus.Counter
+	latency                       prometheus.Observer
+}
+
+func (t *telemetry) seriesOf(l callLabels) *callSeries {
+	t.mu.RLock()
+	s := t.series[l]
+	t.mu.RUnlock()
+	if s != nil {
+		return s
+	}
+	s = &callSeries{
+		calls:   t.calls.WithLabelValues(l.operation, l.provider, l.model, l.environment, l.result),
+		input:   t.tokens.WithLabelValues(l.provider, l.model, l.environment, "input"),
+		output:  t.tokens.WithLabelValues(l.provider, l.model, l.environment, "output"),
+		credits: t.credits.WithLabelValues(l.provider, l.model),
+		latency: t.latency.WithLabelValues(l.operation, l.provider),
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.series[l] = s
+	return s
 }
 
 // otherModel is the label of models that aren't in the catalog.
@@ -58,6 +91,7 @@ func newTelemetry(ctx context.Context, version string) (*telemetry, error) {
 	}
 	t := &telemetry{
 		Registry: registry,
+		series:   map[callLabels]*callSeries{},
 		calls:    counter("turnpike_model_calls_total", "Completed model calls. The result is ok or an error code.", "operation", "provider", "model", "environment", "result"),
 		tokens:   counter("turnpike_model_tokens_total", "Tokens of model calls.", "provider", "model", "environment", "direction"),
 		credits:  counter("turnpike_model_credits_total", "Credits charged for model calls.", "provider", "model"),
@@ -103,16 +137,17 @@ func (t *telemetry) observe(o gateway.Observation) {
 	if o.Failure != "" {
 		result = o.Failure
 	}
-	t.calls.WithLabelValues(o.Operation, o.Provider, model, o.Environment, result).Inc()
-	t.tokens.WithLabelValues(o.Provider, model, o.Environment, "input").Add(float64(max(0, o.Input)))
-	t.tokens.WithLabelValues(o.Provider, model, o.Environment, "output").Add(float64(max(0, o.Output)))
-	t.credits.WithLabelValues(o.Provider, model).Add(o.Credits.Float())
+	s := t.seriesOf(callLabels{o.Operation, o.Provider, model, o.Environment, result})
+	s.calls.Inc()
+	s.input.Add(float64(max(0, o.Input)))
+	s.output.Add(float64(max(0, o.Output)))
+	s.credits.Add(o.Credits.Float())
 	for _, a := range o.Attempts {
 		if a.Outcome != gateway.AttemptOK && a.Outcome != gateway.AttemptUnsupported {
 			t.failures.WithLabelValues(a.Provider, a.Outcome).Inc()
 		}
 	}
-	t.latency.WithLabelValues(o.Operation, o.Provider).Observe(o.Duration.Seconds())
+	s.latency.Observe(o.Duration.Seconds())
 	if o.FirstByte > 0 {
 		t.first.WithLabelValues(o.Operation, o.Provider).Observe(o.FirstByte.Seconds())
 	}
