@@ -58,15 +58,23 @@ func TestArchitecturePageUsesNamesOfTheCode(t *testing.T) {
 
 type declaration struct{ pkg, name string }
 
-// declarations returns the names that the product declares, and its files.
+// declarations returns the names that the product declares, its tests and its files.
 func declarations(t *testing.T) (declared []declaration, files []string) {
-	err := filepath.WalkDir("../../internal", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+	visit := func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") {
 			return err
 		}
 		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
 		if err != nil {
 			return err
+		}
+		if strings.HasSuffix(path, "_test.go") {
+			for _, d := range f.Decls {
+				if test, ok := d.(*ast.FuncDecl); ok && strings.HasPrefix(test.Name.Name, "Test") {
+					declared = append(declared, declaration{f.Name.Name, test.Name.Name})
+				}
+			}
+			return nil
 		}
 		files = append(files, filepath.ToSlash(path))
 		ast.Inspect(f, func(n ast.Node) bool {
@@ -87,9 +95,11 @@ func declarations(t *testing.T) (declared []declaration, files []string) {
 			return true
 		})
 		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
+	}
+	for _, root := range []string{"../../internal", "../../test/chaos"} {
+		if err := filepath.WalkDir(root, visit); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return declared, files
 }
