@@ -21,7 +21,8 @@ import (
 var full = os.Getenv("TURNPIKE_CHAOS") == "full"
 
 func TestMain(m *testing.M) {
-	smoke.Only(TestBudgetIsExactAfterKill9, TestBudgetIsExactAfterKill9BeforeCostsArePosted, TestEveryAnsweredCallIsLoggedAfterKill9, TestEveryEventIsDeliveredDespiteKill9, TestRunSurvivesKill9)
+	smoke.Only(TestBudgetIsExactAfterKill9, TestBudgetIsExactAfterKill9BeforeCostsArePosted, TestEachMonthGetsExactlyItsBudgetWhenItChangesUnderLoad,
+		TestEveryAnsweredCallIsLoggedAfterKill9, TestEveryEventIsDeliveredDespiteKill9, TestRunSurvivesKill9)
 	program.Main(m)
 }
 
