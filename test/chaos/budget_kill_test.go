@@ -92,6 +92,7 @@ func (s *budgetTest) round(t *testing.T, n, killAt int) {
 	}
 	s.victim = serve(t, s.at, s.settings)
 	s.check(t, dead)
+	s.awaitPosted(t) // which publishes alerts
 	s.checkAlerts(t)
 	served := 0
 	for _, o := range outcomes {
