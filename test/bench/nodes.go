@@ -93,6 +93,7 @@ func measureNodes(b *bench) {
 	b.text("\nNine workspaces with one connection each, and a provider that takes %v:", busyProvider)
 	b.table(neighbors, rateColumn("requests"), p50Column, p99Column, p99Rounds, databaseColumn, othersColumn)
 
+	mock.ask(b.ctx, usualResponse, &provider)
 	b.measureCommits(e, at, nodes, mock.pid())
 	b.method("Nodes: %d nodes share one PostgreSQL, and the %d connections of the load generator are spread over them. Those of the busy workspace are spread in the same way.", nodeCount, connections)
 }

@@ -7,15 +7,15 @@ import (
 
 // costs are what was measured, and what the code does. docs/explanation/past-one-postgresql.md describes them.
 type costs struct {
-	// CPU of PostgreSQL and of a node: lines through 13 measurements of 1, 2 and 3 nodes on 2 shared cores. They had 1 to
-	// 256 connections, and 0.8 to 17 requests per commit. The transactions of idle nodes aren't counted as commits.
+	// CPU of PostgreSQL and of a node: the lines that make bench ARGS="-only nodes" draws through 13 measurements of 1, 2
+	// and 3 nodes on 2 shared cores. They had 1 to 256 connections, and 1 to 100 requests per commit.
 	dbRequest, dbCommit     time.Duration
 	nodeRequest, nodeCommit time.Duration
 	// CPU of PostgreSQL per second for a node that has no requests: 410 ms in 40 s for three of them, which ran 2,711
 	// transactions, mostly polls.
 	dbIdle time.Duration
-	// CPU of the load generator and the provider's mock: what a bare proxy leaves of 2 cores. It served 8,790 requests
-	// per second, with 143 µs each.
+	// CPU of the load generator and the provider's mock: what a bare proxy leaves of 2 cores. It served 15,900 requests
+	// per second, with 79 µs each.
 	client time.Duration
 	// fsync of 4 KiB takes 0.10 ms, and 0.17 ms at the 99th percentile: docs/benchmarks.md.
 	fsync time.Duration
@@ -26,9 +26,9 @@ type costs struct {
 }
 
 var measured = costs{
-	dbRequest: 25 * time.Microsecond, dbCommit: 1058 * time.Microsecond, dbIdle: 3400 * time.Microsecond,
-	nodeRequest: 161 * time.Microsecond, nodeCommit: 745 * time.Microsecond,
-	client: 84 * time.Microsecond, fsync: 100 * time.Microsecond, roundTrip: 200 * time.Microsecond, postedRow: 14 * time.Microsecond,
+	dbRequest: 20 * time.Microsecond, dbCommit: 195 * time.Microsecond, dbIdle: 3400 * time.Microsecond,
+	nodeRequest: 91 * time.Microsecond, nodeCommit: 267 * time.Microsecond,
+	client: 47 * time.Microsecond, fsync: 100 * time.Microsecond, roundTrip: 200 * time.Microsecond, postedRow: 14 * time.Microsecond,
 }
 
 // The constants of the code that the simulation repeats.

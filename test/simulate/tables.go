@@ -13,20 +13,24 @@ import (
 // measurement is what was measured on 2 cores that everything shares, with the same number of connections in all.
 type measurement struct {
 	nodes, connections int
-	dbCPU, perSecond   string // per request, as ranges of all attempts
+	dbCPU, perSecond   string // µs per request, and requests
 }
 
-// measurements are those of the cost line, and the two of docs/benchmarks.md, which it wasn't fitted to.
+// measurements are those of the lines of the costs.
 var measurements = []measurement{
-	{1, 64, "80; 68 to 91", "3,500 to 5,200"},
-	{3, 64, "153; 135 to 173", "2,900"},
-	{1, 1, "922 to 1,093", "345"},
-	{1, 4, "418 to 481", "827"},
-	{1, 16, "158 to 163", "2,000"},
-	{1, 256, "57 to 72", "3,700"},
-	{2, 64, "114 to 141", "2,800"},
-	{3, 16, "435 to 464", "1,300"},
-	{3, 256, "94 to 96", "4,600"},
+	{1, 1, "224", "1,475"},
+	{1, 4, "95", "3,910"},
+	{1, 16, "47", "7,213"},
+	{1, 64, "24", "11,613"},
+	{1, 256, "19", "13,540"},
+	{2, 4, "158", "3,028"},
+	{2, 16, "69", "6,046"},
+	{2, 64, "37", "9,836"},
+	{2, 256, "25", "13,918"},
+	{3, 4, "154", "3,022"},
+	{3, 16, "108", "5,606"},
+	{3, 64, "37", "10,474"},
+	{3, 256, "28", "12,607"},
 }
 
 func (x measurement) setup(o options) setup {
