@@ -211,3 +211,21 @@ func TestFreeModelWithUnknownWindowGetsNoDefaultLimit(t *testing.T) {
 		}
 	}
 }
+
+func TestMediaOfResponsesInputIsReserved(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		input  string
+		tokens int64
+	}{
+		"text":       {`[{"role":"user","content":[{"type":"input_text","text":"an image"}]}]`, 0},
+		"image":      {`[{"role":"user","content":[{"type":"input_image","image_url":"https://x/y.png"}]}]`, maxInputImageTokens},
+		"output":     {`[{"type":"function_call_output","output":[{"type":"input_image","image_url":"https://x/y.png"}]}]`, maxInputImageTokens},
+		"screenshot": {`[{"type":"computer_call_output","call_id":"c","output":{"type":"computer_screenshot","image_url":"https://x/y.png"}}]`, maxInputImageTokens},
+	} {
+		var n needs
+		if tokens := inputMediaTokens([]byte(`{"input":`+tt.input+`}`), &n); tokens != tt.tokens || n.vision != (tt.tokens > 0) {
+			t.Errorf("%s: got %d, want %d; needs %+v", name, tokens, tt.tokens, n)
+		}
+	}
+}

@@ -147,6 +147,9 @@ func inputMediaTokens(body []byte, n *needs) (tokens int64) {
 	for _, item := range items {
 		for _, list := range []jsontext.Value{item.Content, item.Output} {
 			var parts []contentPart
+			if list.Kind() == '{' { // a screenshot
+				list = slices.Concat([]byte("["), list, []byte("]"))
+			}
 			if list.Kind() == '[' && json.Unmarshal(list, &parts) == nil {
 				for i := range parts {
 					tokens += parts[i].tokens(n)
