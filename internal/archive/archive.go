@@ -72,6 +72,8 @@ type Archive struct {
 	Options
 	storage storage
 	cache   cache
+	// verified is for the node with the claim.
+	verified *verifiedDay
 }
 
 const (

@@ -67,7 +67,10 @@ func (w *worker) drop(ctx context.Context, rec *record) (bool, error) {
 		return false, err
 	}
 	if partition != nil && rec.state == dayArchived { // not after a part was deleted
-		return w.dropPartition(ctx, rec, partition)
+		dropped, err := w.dropPartition(ctx, rec, partition)
+		if !errors.Is(err, errFewer) {
+			return dropped, err
+		}
 	}
 	if rec.state == dayArchived {
 		if err := w.compare(ctx, rec); err != nil {
@@ -82,6 +85,9 @@ func (w *worker) drop(ctx context.Context, rec *record) (bool, error) {
 		var more int64
 		more, err = w.verifyAndDelete(ctx, rec)
 		deleted += more
+	}
+	if errors.Is(err, errUnsent) {
+		return false, nil
 	}
 	if err != nil {
 		return false, err
@@ -100,7 +106,7 @@ func (w *worker) dropPartition(ctx context.Context, rec *record, p *db.Partition
 		err = w.verifyAndDrop(ctx, rec, p)
 	}
 	switch {
-	case errors.Is(err, errOpen):
+	case errors.Is(err, errOpen), errors.Is(err, errUnsent):
 		return false, nil
 	case errors.Is(err, db.ErrRace):
 		slog.Warn("failed to lock the partition of an archived day, maybe because of a backup; retrying", "day", string(rec.day), "retry_in", checkInterval, "error", err)
@@ -115,30 +121,86 @@ func (w *worker) dropPartition(ctx context.Context, rec *record, p *db.Partition
 // verifyAndDrop compares all entries of a day with the archive. It fails with errChanged if one differs, or changes
 // before the partition is dropped.
 func (w *worker) verifyAndDrop(ctx context.Context, rec *record, p *db.Partition) error {
-	watched, err := p.Watch(ctx, w.DB)
-	if err != nil {
-		return err
+	v := w.verified
+	if w.verified = nil; v == nil || v.day != rec.day || v.generation != rec.generation {
+		watched, err := w.compareAll(ctx, rec, p)
+		if err != nil {
+			return err
+		}
+		v = &verifiedDay{rec.day, rec.generation, watched}
 	}
-	var archived digest
-	if err := w.verify(ctx, rec, &archived); err != nil {
-		return err
-	}
-	stored, err := w.storedDigest(ctx, rec.day)
-	if err != nil {
-		return err
-	}
-	if stored != archived {
-		return fmt.Errorf("the database has %d entries, and the archive %d: %w", stored.entries, archived.entries, errChanged)
-	}
-	err = watched.Drop(ctx, w.DB, func(tx *db.Tx) error { return w.setStateIn(ctx, tx, rec.day, dayDropped) })
-	if errors.Is(err, db.ErrChanged) {
-		err = errors.Join(errChanged, err)
+	err := v.watched.Drop(ctx, w.DB, func(tx *db.Tx) error {
+		if err := w.checkSent(ctx, tx, rec.day); err != nil {
+			return err
+		}
+		return w.setStateIn(ctx, tx, rec.day, dayDropped)
+	})
+	switch {
+	case errors.Is(err, db.ErrChanged):
+		return errors.Join(errChanged, err)
+	case errors.Is(err, db.ErrRace):
+		w.verified = v
+	case errors.Is(err, db.ErrInDoubt):
+		return w.confirm(ctx, rec.day, err)
 	}
 	return err
 }
 
-// errOpen means that an entry isn't settled.
-var errOpen = errors.New("an entry is open")
+// confirm returns the error of a drop without a response, unless it has happened. PostgreSQL deletes the files of a
+// large partition before it responds.
+func (w *worker) confirm(ctx context.Context, d day, inDoubt error) error {
+	if rec, err := w.find(ctx, d); err == nil && rec != nil && rec.state == dayDropped {
+		return nil
+	}
+	return inDoubt
+}
+
+// verifiedDay is a day that was compared with the archive, but whose partition couldn't be locked. The next attempt
+// doesn't compare it again.
+type verifiedDay struct {
+	day        day
+	generation int64
+	watched    *db.Watched
+}
+
+// compareAll compares all entries of a day with the archive, and watches its partition for changes since then.
+func (w *worker) compareAll(ctx context.Context, rec *record, p *db.Partition) (*db.Watched, error) {
+	watched, err := p.Watch(ctx, w.DB)
+	if err != nil {
+		return nil, err
+	}
+	var archived digest
+	if err := w.verify(ctx, rec, &archived); err != nil {
+		return nil, err
+	}
+	stored, err := w.storedDigest(ctx, rec.day)
+	if err == nil && stored != archived {
+		err = errChanged
+		if stored.entries < archived.entries {
+			err = errFewer
+		}
+		err = fmt.Errorf("the database has %d entries, and the archive %d: %w", stored.entries, archived.entries, err)
+	}
+	return watched, err
+}
+
+// checkSent fails with errUnsent if log sinks haven't sent all entries of a day.
+func (w *worker) checkSent(ctx context.Context, q db.Querier, d day) error {
+	unsent, err := audit.Unsent(ctx, q, d.end())
+	if err == nil && unsent.Before(d.end()) {
+		err = errUnsent
+	}
+	return err
+}
+
+var (
+	// errOpen means that an entry isn't settled.
+	errOpen = errors.New("an entry is open")
+	// errUnsent means that a log sink hasn't sent an entry, which may have changed since it was archived.
+	errUnsent = errors.New("a log sink hasn't sent an entry")
+	// errFewer means that the database lacks archived entries. The purge deleted them while the archive was off.
+	errFewer = errors.New("the database lacks entries")
+)
 
 // storedDigest reads a day in the order of its partition, which is much faster than by tenants.
 func (w *worker) storedDigest(ctx context.Context, d day) (sum digest, err error) {
@@ -162,6 +224,9 @@ func (w *worker) storedDigest(ctx context.Context, d day) (sum digest, err error
 
 func (w *worker) verifyAndDelete(ctx context.Context, rec *record) (int64, error) {
 	if err := w.verify(ctx, rec, nil); err != nil {
+		return 0, err
+	}
+	if err := w.checkSent(ctx, w.DB, rec.day); err != nil {
 		return 0, err
 	}
 	if err := w.setState(ctx, rec.day, dayDropping); err != nil {
@@ -282,11 +347,11 @@ func (w *worker) deleteSame(ctx context.Context, list []*audit.Entry) (n int64, 
 
 // compare checks that the database still has what was archived. If entries have changed since, for example
 // because a job ended late, it archives the day again. The sums are cheap and miss some changes, which
-// deleteSame finds later.
+// deleteSame finds later. The database may have fewer entries, because the purge deletes some while the archive is off.
 func (w *worker) compare(ctx context.Context, rec *record) error {
 	for again := range 2 {
 		stored, err := w.sum(ctx, rec.day)
-		if err != nil || stored == rec.totals {
+		if err != nil || stored == rec.totals || stored.Rows < rec.totals.Rows {
 			return err
 		}
 		if again > 0 {

@@ -261,23 +261,131 @@ func TestInterruptedDropLosesNothing(t *testing.T) {
 	w.wantRefusal(60, nodes.ErrClaimLost.Error())
 }
 
-// TestPartitionInUseIsDroppedLater: a backup delays it without a failure.
+// TestPartitionInUseIsDroppedLater: a backup delays it without a failure. What was compared isn't compared again.
 func TestPartitionInUseIsDroppedLater(t *testing.T) {
 	t.Parallel()
 	w, _ := dailyWorld(t)
-	err := w.DB.Write(t.Context(), func(tx *db.Tx) error {
-		if _, err := db.Count(t.Context(), tx, "requests"); err != nil {
+	use := func(do func()) {
+		err := w.DB.Write(t.Context(), func(tx *db.Tx) error {
+			_, err := db.Count(t.Context(), tx, "requests")
+			do()
 			return err
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
-		w.run()
-		return nil
-	})
-	if err != nil || w.stored() != 60 {
-		t.Errorf("%d entries are left, want all (%v)", w.stored(), err)
 	}
+	use(w.run)
+	if n := w.stored(); n != 60 {
+		t.Errorf("%d entries are left, want all", n)
+	}
+	// The backup begins during the comparison.
+	whole := w.storage
+	var begin sync.Once
+	begun, end, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	reads := map[string]int{}
+	w.storage = &hooked{storage: whole, open: func(key string) error {
+		reads[key]++
+		begin.Do(func() {
+			go use(func() {
+				close(begun)
+				<-end
+				close(ended)
+			})
+			<-begun
+		})
+		return nil
+	}}
+	w.run()
+	if n := w.stored(); n != 60 {
+		t.Errorf("%d entries are left, want all", n)
+	}
+	close(end)
+	<-ended
 	w.run()
 	if n := w.stored(); n != 0 {
 		t.Errorf("the database still has %d entries", n)
+	}
+	for key, n := range reads {
+		if n > 1 {
+			t.Errorf("%s was read %d times, want once", key, n)
+		}
+	}
+}
+
+// TestPurgedDayIsDeleted: while the archive was off, the purge deleted some entries of a day.
+func TestPurgedDayIsDeleted(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(t *testing.T) *world{
+		"partition": func(t *testing.T) *world {
+			w, _ := dailyWorld(t)
+			return w
+		},
+		"rows": func(t *testing.T) *world {
+			w, _ := archivedWorld(t)
+			return w
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := open(t)
+			want := w.everything()
+			err := w.DB.Write(t.Context(), func(tx *db.Tx) error {
+				_, err := audit.Purge(t.Context(), tx, firstDay.Add(30*time.Hour), 1000) // a day, and a part of the next one
+				return err
+			})
+			if err != nil || w.stored() == 0 || w.stored() == 60 {
+				t.Fatalf("%d entries are left (%v), want some", w.stored(), err)
+			}
+			w.now = lastDay.AddDate(0, 0, 10)
+			w.run()
+			if got := w.everything(); w.stored() != 0 || !slices.Equal(got, want) {
+				t.Errorf("the log differs in the archive, and the database has %d entries", w.stored())
+			}
+		})
+	}
+}
+
+// TestUnsentEntryKeepsItsDay: an entry changes while its day is compared, and a log sink hasn't sent the change.
+func TestUnsentEntryKeepsItsDay(t *testing.T) {
+	t.Parallel()
+	w, list := dailyWorld(t)
+	whole, changed := w.storage, false
+	w.storage = &hooked{storage: whole, open: func(string) error {
+		if !changed {
+			changed = true
+			w.exec("UPDATE requests SET status = 599 WHERE id = $1", list[0].RequestID)
+			w.exec("INSERT INTO log_sink_pending (sink, request_id, version) VALUES ('ls_1', $1, 1)", list[0].RequestID)
+		}
+		return nil
+	}}
+	w.run()
+	if n := w.stored(); n != 60 {
+		t.Errorf("%d entries are left before the sink has sent one of them, want all", n)
+	}
+	w.exec("DELETE FROM log_sink_pending")
+	w.run()
+	if n := w.stored(); n != 0 {
+		t.Errorf("%d entries are left", n)
+	}
+}
+
+// TestLateResponseToADropIsNoFailure: PostgreSQL deletes the files of a large partition before it responds.
+func TestLateResponseToADropIsNoFailure(t *testing.T) {
+	t.Parallel()
+	w, _ := dailyWorld(t)
+	rec, err := w.find(t.Context(), dayOf(firstDay))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inDoubt := fmt.Errorf("commit: %w", db.ErrInDoubt)
+	by := &worker{Archive: w.Archive}
+	if err := by.confirm(t.Context(), rec.day, inDoubt); !errors.Is(err, db.ErrInDoubt) {
+		t.Errorf("got %v for a day that wasn't dropped", err)
+	}
+	w.run()
+	if err := by.confirm(t.Context(), rec.day, inDoubt); err != nil {
+		t.Errorf("got %v for a day that was dropped", err)
 	}
 }
 
