@@ -37,6 +37,9 @@ const (
 	daysAhead   = 3
 )
 
+// movable is how many rows of the default partition a new one takes. They move under the lock of the whole table.
+const movable = 10_000
+
 // Partition is a partition other than the default one.
 type Partition struct {
 	table Partitioned
@@ -101,17 +104,17 @@ func (p Partitioned) Prepare(ctx context.Context, d *DB, now time.Time) error {
 	return nil
 }
 
-func (p Partitioned) prepareDays(ctx context.Context, d *DB, now time.Time, include func(Partition) bool) error {
+// prepareDays tries all days: if one fails, its rows stay in the default partition, and the others must not.
+func (p Partitioned) prepareDays(ctx context.Context, d *DB, now time.Time, include func(Partition) bool) (err error) {
 	day := p.day(now)
 	for range daysAhead + 1 {
 		if include(day) {
-			if _, err := p.prepare(ctx, d, day, now); err != nil {
-				return err
-			}
+			_, failed := p.prepare(ctx, d, day, now)
+			err = errors.Join(err, failed)
 		}
 		day = p.day(day.end())
 	}
-	return nil
+	return err
 }
 
 // prepare creates a partition, and reports whether there is one now. There is none if others overlap
@@ -178,7 +181,7 @@ func (p Partitioned) list(ctx context.Context, q Querier) ([]Partition, error) {
 }
 
 // create creates a partition. Rows of its range in the default partition, from a
-// wrong clock, must be moved.
+// wrong clock, must be moved. If it comes so late that there are many, they stay.
 func (p Partitioned) create(ctx context.Context, tx *Tx, name, from, to string) error {
 	// Creating it takes this lock anyway. Taken first, it stops inserts into the
 	// default partition.
@@ -186,12 +189,15 @@ func (p Partitioned) create(ctx context.Context, tx *Tx, name, from, to string) 
 		return err
 	}
 	spare := p.Table + "_default"
-	taken, err := Value[bool](tx.QueryRow(ctx, fmt.Sprintf("SELECT EXISTS (SELECT 1 FROM %s WHERE %[2]s >= $1 AND %[2]s < $2)", spare, p.Key), from, to))
+	taken, err := Value[int](tx.QueryRow(ctx, fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM %s WHERE %[2]s >= $1 AND %[2]s < $2 LIMIT %d) AS taken", spare, p.Key, movable+1), from, to))
 	if err != nil {
 		return err
 	}
+	if taken > movable {
+		return fmt.Errorf("%s has more than %d of its rows, which stay there", spare, movable)
+	}
 	steps := []string{fmt.Sprintf("CREATE TABLE %s PARTITION OF %s FOR VALUES FROM ('%s') TO ('%s')", name, p.Table, from, to)}
-	if taken {
+	if taken > 0 {
 		steps = []string{
 			fmt.Sprintf("CREATE TABLE %s (LIKE %s INCLUDING ALL)", name, p.Table),
 			fmt.Sprintf("WITH moved AS (DELETE FROM %s WHERE %s >= '%s' AND %s < '%s' RETURNING *) INSERT INTO %s SELECT * FROM moved", spare, p.Key, from, p.Key, to, name),

@@ -3,6 +3,7 @@ package db_test
 import (
 	"context"
 	"errors"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -17,7 +18,12 @@ import (
 // logTable creates a table with partitions by days from a time on.
 func logTable(t *testing.T, now time.Time) (*db.DB, db.Partitioned) {
 	t.Helper()
-	d := dbtest.Open(t, dbtest.Address(t, "postgres"))
+	return logTableAt(t, dbtest.Address(t, "postgres"), now)
+}
+
+func logTableAt(t *testing.T, address string, now time.Time) (*db.DB, db.Partitioned) {
+	t.Helper()
+	d := dbtest.Open(t, address)
 	write(t, d, "CREATE TABLE log (id TEXT PRIMARY KEY, n BIGINT NOT NULL DEFAULT 0) PARTITION BY RANGE (id)")
 	write(t, d, "CREATE TABLE log_default PARTITION OF log DEFAULT")
 	log := db.Partitioned{Table: "log", Key: "id", Prefix: "req_", Span: db.Day}
@@ -268,25 +274,62 @@ func TestOpenTransactionKeepsItsPartition(t *testing.T) {
 func TestWriteThatEndsWhileDropWaitsIsKept(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 10, 12, 0, 0, 0, 0, time.UTC)
-	d, p := logTable(t, now)
-	w := watch(t, d, p, now)
-	dropped := make(chan error, 1)
-	err := d.Write(t.Context(), func(tx *db.Tx) error {
-		if _, err := tx.Exec(t.Context(), "INSERT INTO log (id) VALUES ($1)", ids.Floor("req_", now)); err != nil {
-			return err
+	for _, isolation := range []string{"read committed", "repeatable read", "serializable"} { // a role may have another default
+		for name, drop := range map[string]func(d *db.DB, p db.Partitioned, w *db.Watched) error{
+			"watched": func(d *db.DB, _ db.Partitioned, w *db.Watched) error { return w.Drop(t.Context(), d, nothing) },
+			"empty": func(d *db.DB, p db.Partitioned, _ *db.Watched) error {
+				return p.DropEmpty(t.Context(), d, now.AddDate(0, 0, 1))
+			},
+		} {
+			t.Run(name+", "+isolation, func(t *testing.T) {
+				t.Parallel()
+				d, p := logTableAt(t, dbtest.Address(t, "postgres")+"&default_transaction_isolation="+url.PathEscape(isolation), now)
+				w := watch(t, d, p, now)
+				dropped := make(chan error, 1)
+				err := d.Write(t.Context(), func(tx *db.Tx) error {
+					if _, err := tx.Exec(t.Context(), "INSERT INTO log (id) VALUES ($1)", ids.Floor("req_", now)); err != nil {
+						return err
+					}
+					go func() { dropped <- drop(d, p, w) }()
+					dbtest.AwaitBlocked(t, d, tx)
+					return nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := <-dropped; errors.Is(err, db.ErrChanged) != (name == "watched") {
+					t.Errorf("got %v", err)
+				}
+				if n, err := db.Count(t.Context(), d, "log"); err != nil || n != 1 {
+					t.Errorf("%d rows are left (%v), want the one that was written", n, err)
+				}
+			})
 		}
-		go func() { dropped <- w.Drop(t.Context(), d, nothing) }()
-		dbtest.AwaitBlocked(t, d, tx)
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
-	if err := <-dropped; !errors.Is(err, db.ErrChanged) {
-		t.Errorf("got %v, want %v", err, db.ErrChanged)
+}
+
+// TestRowsThatCameTooEarlyStayInTheDefaultPartition: after days without new partitions, moving today's rows would
+// block the table. They stay, and the days that follow get their partitions.
+func TestRowsThatCameTooEarlyStayInTheDefaultPartition(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 10, 12, 0, 0, 0, 0, time.UTC)
+	d, p := logTable(t, now)
+	today := now.AddDate(0, 0, 20)
+	few, many := today.AddDate(0, 0, 1), today
+	for day, rows := range map[time.Time]int{many: 10_001, few: 10_000} {
+		write(t, d, "INSERT INTO log (id) SELECT $1 || n FROM generate_series(1, $2) n", ids.Floor("req_", day), rows)
 	}
-	if n, err := db.Count(t.Context(), d, "log"); err != nil || n != 1 {
-		t.Errorf("%d rows are left (%v), want the one that was written", n, err)
+	if err := p.Prepare(t.Context(), d, today); err == nil || !strings.Contains(err.Error(), "log_2026_11_01: log_default has more than 10000 of its rows") {
+		t.Errorf("got %v, want that the rows of today stay", err)
+	}
+	names := partitionsOf(t, d, "log")
+	if strings.Contains(names, "2026_11_01") || !strings.Contains(names, "2026_11_02 2026_11_03 2026_11_04") {
+		t.Errorf("got %s, want partitions from tomorrow on", names)
+	}
+	for table, want := range map[string]int64{"log_default": 10_001, "log_2026_11_02": 10_000} {
+		if n, err := db.Count(t.Context(), d, table); err != nil || n != want {
+			t.Errorf("%s has %d rows (%v), want %d", table, n, err, want)
+		}
 	}
 }
 

@@ -54,7 +54,6 @@ type postgresEngine struct {
 	pool    *pgxpool.Pool
 	channel string                 // of the schema, because databases may be shared
 	self    atomic.Pointer[string] // identifies our own notifications
-	rows    rowTypes
 }
 
 // newPool creates a pool of connections. It doesn't connect yet.
@@ -72,10 +71,19 @@ func newPool(ctx context.Context, address string) (*pgxpool.Pool, error) {
 		_, given := cfg.ConnConfig.RuntimeParams[name]
 		return given
 	})
+	switch cfg.ConnConfig.DefaultQueryExecMode {
+	case pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol: // don't ask the server for the types of parameters
+		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	}
 	cfg.BeforeConnect, cfg.BeforeClose = forbidCancellation, closeLost
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		endAbandonedStatements(ctx, conn)
-		return applySettings(ctx, conn, settings)
+		if err := applySettings(ctx, conn, settings); err != nil {
+			return err
+		}
+		known, err := findRowTypes(ctx, conn)
+		registerRowTypes(conn, known)
+		return err
 	}
 	if !strings.Contains(address, "pool_max_conns") {
 		cfg.MaxConns = max(cfg.MaxConns, 16)
@@ -206,7 +214,8 @@ func (r timedRows) Close() {
 }
 
 func (e *postgresEngine) begin(ctx context.Context, whole bool) (engineTx, error) {
-	t, err := e.beginAs(ctx, "begin")
+	// Checks under a lock must see what was committed before it was granted.
+	t, err := e.beginAs(ctx, "begin isolation level read committed")
 	if err != nil {
 		return nil, err
 	}
