@@ -1,12 +1,15 @@
 package db_test
 
 import (
+	"context"
 	"fmt"
 	"math"
+	"net/url"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -131,5 +134,100 @@ func TestProgramsCreateTypesOfRowsTogether(t *testing.T) {
 	}
 	if n, err := db.Value[int](dbtest.Open(t, address).QueryRow(t.Context(), "SELECT count(*) FROM wide")); err != nil || n != 4 {
 		t.Errorf("stored %d rows (%v), want 4", n, err)
+	}
+}
+
+// TestRowsReachADatabaseWithOtherTypes covers an address that leads to another database, for example after a logical
+// replica took over: its types have other identifiers.
+func TestRowsReachADatabaseWithOtherTypes(t *testing.T) {
+	t.Parallel()
+	address := dbtest.Address(t, "postgres")
+	d, err := db.Open(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	scratch(t, d)
+	bulk := db.NewBulk("scratch", "", "id text")
+	g := db.NewGroup(d)
+	defer g.Stop()
+	queue := db.NewQueue(g, true, func(ctx context.Context, tx *db.Tx, ids []string) error {
+		rows := make([][]any, len(ids))
+		for i, id := range ids {
+			rows[i] = []any{id}
+		}
+		return bulk.Send(ctx, tx, rows, nil)
+	})
+	if err := queue.Add("first").Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	other := dbtest.Open(t, address)
+	for name, statements := range map[string][]string{
+		"other identifiers": {"DROP TYPE %[1]s", "CREATE TYPE %[1]s AS (%[2]s)"},
+		"no types":          {"DROP TYPE %[1]s"},
+	} {
+		var list []string
+		types, err := other.Query(t.Context(), `SELECT t.typname, string_agg(attname || ' ' || format_type(atttypid, -1), ', ' ORDER BY attnum)
+			FROM pg_type t JOIN pg_attribute a ON a.attrelid = t.typrelid WHERE starts_with(typname, 'bulk_row_') GROUP BY 1`)
+		err = db.Each(types, err, func(r db.Row) error {
+			var typ, columns string
+			err := r.Scan(&typ, &columns)
+			for _, statement := range statements {
+				list = append(list, strings.NewReplacer("%[1]s", typ, "%[2]s", columns).Replace(statement))
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, statement := range list {
+			write(t, other, statement)
+		}
+		if name == "other identifiers" {
+			write(t, other, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+		}
+		if err := queue.Add(name).WaitFor(20 * time.Second); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if n := count(t, d); n != 3 {
+		t.Errorf("stored %d rows, want 3", n)
+	}
+}
+
+func TestRowsAreSentInEveryModeOfTheDriver(t *testing.T) {
+	t.Parallel()
+	address := dbtest.Address(t, "postgres")
+	first := dbtest.Open(t, address)
+	scratch(t, first)
+	bulk := db.NewBulk("scratch", "", "id text")
+	modes := []string{"cache_statement", "cache_describe", "describe_exec", "exec", "simple_protocol"}
+	for _, mode := range modes {
+		d, err := db.Open(t.Context(), address+"&default_query_exec_mode="+mode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer d.Close()
+		err = d.Write(t.Context(), func(tx *db.Tx) error { return bulk.Send(t.Context(), tx, [][]any{{mode}}, nil) })
+		if err != nil {
+			t.Errorf("%s: %v", mode, err)
+		}
+	}
+	if n := count(t, first); n != int64(len(modes)) {
+		t.Errorf("stored %d rows, want %d", n, len(modes))
+	}
+}
+
+func TestSchemasWithAnyNameAreMigrated(t *testing.T) {
+	t.Parallel()
+	address := dbtest.Address(t, "postgres")
+	write(t, dbtest.Open(t, address), `CREATE SCHEMA "My-Schema"`)
+	d, err := db.Open(t.Context(), address+"&search_path="+url.QueryEscape(`"My-Schema"`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if _, err := d.Migrate(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

@@ -182,9 +182,8 @@ func (d *DB) prepare(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	e.rows.mu.Lock()
-	defer e.rows.mu.Unlock()
-	return Wrap(classify(e.createRowTypes(ctx)), "create row types")
+	_, err := e.createRowTypes(ctx)
+	return Wrap(classify(err), "create row types")
 }
 
 // LockSchema keeps other transactions from migrating, and from locking the schema,

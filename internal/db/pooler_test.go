@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgproto3"
+	"golang.org/x/sync/errgroup"
 
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
@@ -469,5 +470,88 @@ func TestTransactionThatArrivesLateFails(t *testing.T) {
 	late, err := db.Value[int](d.QueryRow(t.Context(), "SELECT count(*) FROM scratch WHERE id = 'late'"))
 	if n := count(t, d); err != nil || late != 0 || n != 3 {
 		t.Errorf("%d of %d rows are late (%v), want none of 3", late, n, err)
+	}
+}
+
+// TestEpochThatAFailoverLostEvictsNoOne: the new primary has the node's row without the last commits.
+func TestEpochThatAFailoverLostEvictsNoOne(t *testing.T) {
+	t.Parallel()
+	pooler, address := startPooler(t, dbtest.Address(t, "postgres"))
+	d, err := db.Open(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	scratch(t, d)
+	node, err := nodes.Join(t.Context(), d, time.Now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bulk := db.NewBulk("scratch", "", "id text")
+	insert := func(id string) error {
+		return d.Write(t.Context(), func(tx *db.Tx) error {
+			if err := node.AssertAlive(tx); err != nil {
+				return err
+			}
+			return bulk.Send(t.Context(), tx, [][]any{{id}}, nil)
+		})
+	}
+	if err := insert("prepares the statements"); err != nil {
+		t.Fatal(err)
+	}
+	pooler.mute.Store(true)
+	if err := insert("in doubt"); !errors.Is(err, db.ErrInDoubt) {
+		t.Fatalf("got %v, want %v", err, db.ErrInDoubt)
+	}
+	pooler.mute.Store(false)
+	if err := insert("with the next epoch"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, d, "UPDATE nodes SET epoch = 0")
+	if err := insert("after the failover"); err != nil {
+		t.Errorf("got %v, want that the node continues", err)
+	}
+	write(t, d, "DELETE FROM nodes")
+	if err := insert("after an eviction"); !errors.Is(err, nodes.ErrEvicted) {
+		t.Errorf("got %v, want %v", err, nodes.ErrEvicted)
+	}
+}
+
+// TestTransactionThatWaitsTooLongForALockFails: without a fence, its commit is sent after its statements succeeded.
+func TestTransactionThatWaitsTooLongForALockFails(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, dbtest.Address(t, "postgres"))
+	scratch(t, d)
+	write(t, d, "INSERT INTO scratch (id) VALUES ('row')")
+	bulk := db.NewBulk("scratch", "ON CONFLICT (id) DO UPDATE SET n = 1", "id text")
+	locked, unlock := make(chan struct{}), make(chan struct{})
+	var holder errgroup.Group
+	holder.Go(func() error {
+		return d.Write(t.Context(), func(tx *db.Tx) error {
+			if _, err := tx.Exec(t.Context(), "SET LOCAL idle_in_transaction_session_timeout = 0"); err != nil {
+				return err
+			}
+			_, err := tx.Exec(t.Context(), "SELECT 1 FROM scratch WHERE id = 'row' FOR UPDATE")
+			close(locked)
+			<-unlock
+			return err
+		})
+	})
+	<-locked
+	err := d.Write(t.Context(), func(tx *db.Tx) error {
+		if _, err := tx.Exec(t.Context(), "INSERT INTO scratch (id) VALUES ('late')"); err != nil {
+			return err
+		}
+		return bulk.Send(t.Context(), tx, [][]any{{"row"}}, nil)
+	})
+	if !errors.Is(err, db.ErrUnavailable) || errors.Is(err, db.ErrInDoubt) {
+		t.Errorf("got %v, want that it failed for sure", err)
+	}
+	close(unlock)
+	if err := holder.Wait(); err != nil {
+		t.Error(err)
+	}
+	if n := count(t, d); n != 1 {
+		t.Errorf("%d rows are stored, want 1", n)
 	}
 }

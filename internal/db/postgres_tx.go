@@ -35,6 +35,10 @@ func (t *postgresTx) failure(err error) error {
 	if t.fenced && errors.As(err, &response) && response.Code == divisionByZero {
 		return errFenced
 	}
+	const undefinedObject = "42704"
+	if errors.As(err, &response) && response.Code == undefinedObject { // the next connection finds or creates the row types
+		_ = t.conn.Conn().Close(context.Background())
+	}
 	return classify(err)
 }
 
@@ -77,13 +81,13 @@ func (t *postgresTx) bulkSend(ctx context.Context, b *Bulk, rows [][]any, then f
 }
 
 // encode returns the argument of a Bulk's statement.
-func (t *postgresTx) encode(ctx context.Context, b *Bulk, rows [][]any) ([]byte, error) {
-	typ, err := t.eng.rowType(ctx, b.rowType)
+func (t *postgresTx) encode(ctx context.Context, b *Bulk, rows [][]any) (rowArray, error) {
+	typ, err := t.eng.rowType(ctx, t.conn.Conn(), b.rowType)
 	if err != nil {
-		return nil, err
+		return rowArray{}, err
 	}
-	typ.register(t.conn.Conn().TypeMap())
-	return typ.encode(b, rows)
+	array, err := typ.encode(b, rows)
+	return rowArray{array}, err
 }
 
 // send queues a statement for the next round trip.
@@ -228,7 +232,7 @@ func (t *postgresTx) commit(ctx context.Context) error {
 		t.release()
 		return nil
 	}
-	if !t.begun && !t.fenced {
+	if !t.fenced {
 		if err := t.flush(ctx); err != nil {
 			return err
 		}

@@ -21,7 +21,8 @@ import (
 // and 526 and keep a prepared statement per number of rows; an array per column takes 44, 105 and 509.
 //
 // Types only depend on the columns' types. Programs create those that are missing, so that programs of
-// several versions can share a database.
+// several versions can share a database. Each connection reads the identifiers of the types: after it
+// was moved, a database has others.
 
 const rowTypePrefix = "bulk_row_"
 
@@ -47,31 +48,37 @@ func declareRowType(columns []string) (name string) {
 }
 
 // rowType is a composite type and the type of its arrays.
-type rowType struct{ element, array uint32 }
-
-// rowTypes are the types that the database is known to have.
-type rowTypes struct {
-	mu    sync.Mutex
-	known map[string]rowType
+type rowType struct {
+	pgtype.ByteaCodec
+	element, array uint32
 }
 
-// rowType returns a type. If it isn't known, it creates all declared types that are missing.
-func (e *postgresEngine) rowType(ctx context.Context, name string) (rowType, error) {
-	e.rows.mu.Lock()
-	defer e.rows.mu.Unlock()
-	if _, ok := e.rows.known[name]; !ok {
-		if err := e.createRowTypes(ctx); err != nil {
-			return rowType{}, fmt.Errorf("create row types: %w", classify(err))
-		}
+// rowType returns a type as the connection's database has it, and creates all declared types if it is missing.
+func (e *postgresEngine) rowType(ctx context.Context, conn *pgx.Conn, name string) (rowType, error) {
+	if found, ok := conn.TypeMap().TypeForName(name); ok {
+		return found.Codec.(rowType), nil
 	}
-	return e.rows.known[name], nil
+	known, err := e.createRowTypes(ctx)
+	if err != nil {
+		return rowType{}, fmt.Errorf("create row types: %w", classify(err))
+	}
+	registerRowTypes(conn, known)
+	return known[name], nil
+}
+
+func registerRowTypes(conn *pgx.Conn, known map[string]rowType) {
+	for name, t := range known {
+		conn.TypeMap().RegisterType(&pgtype.Type{Name: name, OID: t.array, Codec: t})
+	}
 }
 
 // createRowTypes uses its own connection: transactions may hold all others.
-func (e *postgresEngine) createRowTypes(ctx context.Context) error {
+func (e *postgresEngine) createRowTypes(ctx context.Context) (map[string]rowType, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
 	conn, err := pgx.ConnectConfig(ctx, e.pool.Config().ConnConfig)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
 	declared.Lock()
@@ -79,7 +86,7 @@ func (e *postgresEngine) createRowTypes(ctx context.Context) error {
 	declared.Unlock()
 	known, err := findRowTypes(ctx, conn)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var create strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(types)) { // in one order, because other nodes may create them too
@@ -89,18 +96,17 @@ func (e *postgresEngine) createRowTypes(ctx context.Context) error {
 	}
 	if create.Len() > 0 {
 		if _, err := conn.PgConn().Exec(ctx, create.String()).ReadAll(); err != nil {
-			return err
+			return nil, err
 		}
 		if known, err = findRowTypes(ctx, conn); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	e.rows.known = known
-	return nil
+	return known, nil
 }
 
 func findRowTypes(ctx context.Context, conn *pgx.Conn) (map[string]rowType, error) {
-	rows, err := conn.Query(ctx, "SELECT typname, oid, typarray FROM pg_type WHERE starts_with(typname, $1) AND typnamespace = current_schema()::regnamespace", rowTypePrefix)
+	rows, err := conn.Query(ctx, "SELECT typname, oid, typarray FROM pg_type WHERE starts_with(typname, $1) AND typnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())", rowTypePrefix)
 	if err != nil {
 		return nil, err
 	}
@@ -114,11 +120,23 @@ func findRowTypes(ctx context.Context, conn *pgx.Conn) (map[string]rowType, erro
 	return known, err
 }
 
-// register makes a connection send arrays of the type as they are.
-func (t rowType) register(m *pgtype.Map) {
-	if _, ok := m.TypeForOID(t.array); !ok {
-		m.RegisterType(&pgtype.Type{Name: fmt.Sprint(t.array), OID: t.array, Codec: pgtype.ByteaCodec{}})
+// rowArray is an encoded array. It is only sent as the type that it was encoded for: as bytes, the driver would send it
+// as text of any other type.
+type rowArray struct{ encoded []byte }
+
+func (rowArray) GoString() string { return "rows" } // for errors of the driver
+
+func (t rowType) PlanEncode(_ *pgtype.Map, _ uint32, format int16, value any) pgtype.EncodePlan {
+	if _, ok := value.(rowArray); !ok || format != pgx.BinaryFormatCode {
+		return nil
 	}
+	return rowArrayPlan{}
+}
+
+type rowArrayPlan struct{}
+
+func (rowArrayPlan) Encode(value any, buf []byte) ([]byte, error) {
+	return append(buf, value.(rowArray).encoded...), nil
 }
 
 // encode returns the array in PostgreSQL's binary format.

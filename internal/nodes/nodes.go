@@ -12,8 +12,7 @@
 //
 // A member has a row in the nodes table. Deleting the row evicts the node, and
 // its ID is never reused. Every transaction that spends credits or writes the
-// request log locks the row first (AssertAlive). So an evicted node can't commit
-// one, and other nodes recover its work without waiting for it. The evicted
+// request log locks the row (AssertAlive). So an evicted node can't commit one, and other nodes recover its work without waiting for it. The evicted
 // process drops all its state and joins again with a new ID.
 package nodes
 
@@ -204,7 +203,8 @@ func (n *Node) AssertAlive(tx *db.Tx) error {
 		if n.epoch.current() != epoch {
 			return db.ErrRace
 		}
-		return n.lost()
+		n.epoch.end(epoch) // evicted, or a failover lost the epoch: storing the next one finds out
+		return db.ErrRace
 	}, "SELECT 1 FROM nodes WHERE id = $1 AND epoch = $2"+tx.Keep("nodes"), n.ID, epoch.number)
 }
 
