@@ -105,7 +105,7 @@ var sweep = []int{1, 4, 16, 64, 256}
 // lines through the measurements: a cost per request, and one per commit.
 func (b *bench) measureCommits(e *engine, at program.Place, nodes []*program.Server, mock int) {
 	b.text("\nRequests per commit, and CPU by the number of connections, with a provider that responds immediately:")
-	b.header("nodes, connections", "requests/s", "requests per commit", "database CPU per request", "CPU of the nodes per request", "others")
+	b.header("requests/s", "requests per commit", "database CPU per request", "CPU of the nodes per request", "others")
 	d := must(app.OpenDatabase(b.ctx, settings(at)))
 	defer d.Close()
 	var share, database, node []float64 // commits per request, and CPU per request in µs
@@ -134,7 +134,7 @@ func (b *bench) measureCommits(e *engine, at program.Place, nodes []*program.Ser
 			perRequest := func(t time.Duration) float64 { return float64(t.Microseconds()) / float64(r.Requests) }
 			share, database, node = append(share, made), append(database, perRequest(x.databaseCPU)), append(node, perRequest(nodeCPU))
 			say("%d nodes, %d connections: %d requests, %.1f per commit, %.0f µs and %.0f µs per request", n, connections, r.Requests, 1/made, perRequest(x.databaseCPU), perRequest(nodeCPU))
-			b.row(fmt.Sprintf("%d, %d", n, connections), fmt.Sprintf("%.0f", float64(r.Requests)/r.Took.Seconds()), fmt.Sprintf("%.1f", 1/made),
+			b.row(fmt.Sprintf("%d nodes, %d connections", n, connections), fmt.Sprintf("%.0f", float64(r.Requests)/r.Took.Seconds()), fmt.Sprintf("%.1f", 1/made),
 				fmt.Sprintf("%.0f µs", perRequest(x.databaseCPU)), fmt.Sprintf("%.0f µs", perRequest(nodeCPU)), fmt.Sprintf("%.0f%%", 100*x.others))
 		}
 	}
