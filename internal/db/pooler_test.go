@@ -427,22 +427,22 @@ func TestTransactionWithFenceIsOneRoundTrip(t *testing.T) {
 	}
 }
 
-// TestTransactionThatArrivesLateFails covers a network that delivers a transaction after the node has done its work again.
-func TestTransactionThatArrivesLateFails(t *testing.T) {
-	t.Parallel()
-	pooler, address := startPooler(t, dbtest.Address(t, "postgres"))
+// nodeBehindPooler returns a function that inserts a row as a node, in one round trip.
+func nodeBehindPooler(t *testing.T) (p *pooler, d *db.DB, insert func(id string) error) {
+	t.Helper()
+	p, address := startPooler(t, dbtest.Address(t, "postgres"))
 	d, err := db.Open(t.Context(), address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.Close()
+	t.Cleanup(d.Close)
 	scratch(t, d)
 	node, err := nodes.Join(t.Context(), d, time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	bulk := db.NewBulk("scratch", "", "id text")
-	insert := func(id string) error {
+	insert = func(id string) error {
 		return d.Write(t.Context(), func(tx *db.Tx) error {
 			if err := node.AssertAlive(tx); err != nil {
 				return err
@@ -453,6 +453,13 @@ func TestTransactionThatArrivesLateFails(t *testing.T) {
 	if err := insert("prepares the statements"); err != nil {
 		t.Fatal(err)
 	}
+	return p, d, insert
+}
+
+// TestTransactionThatArrivesLateFails covers a network that delivers a transaction after the node has done its work again.
+func TestTransactionThatArrivesLateFails(t *testing.T) {
+	t.Parallel()
+	pooler, d, insert := nodeBehindPooler(t)
 	pooler.hold.Store(true)
 	if err := insert("late"); !errors.Is(err, db.ErrInDoubt) {
 		t.Fatalf("got %v, want %v", err, db.ErrInDoubt)
@@ -476,29 +483,7 @@ func TestTransactionThatArrivesLateFails(t *testing.T) {
 // TestEpochThatAFailoverLostEvictsNoOne: the new primary has the node's row without the last commits.
 func TestEpochThatAFailoverLostEvictsNoOne(t *testing.T) {
 	t.Parallel()
-	pooler, address := startPooler(t, dbtest.Address(t, "postgres"))
-	d, err := db.Open(t.Context(), address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
-	scratch(t, d)
-	node, err := nodes.Join(t.Context(), d, time.Now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	bulk := db.NewBulk("scratch", "", "id text")
-	insert := func(id string) error {
-		return d.Write(t.Context(), func(tx *db.Tx) error {
-			if err := node.AssertAlive(tx); err != nil {
-				return err
-			}
-			return bulk.Send(t.Context(), tx, [][]any{{id}}, nil)
-		})
-	}
-	if err := insert("prepares the statements"); err != nil {
-		t.Fatal(err)
-	}
+	pooler, d, insert := nodeBehindPooler(t)
 	pooler.mute.Store(true)
 	if err := insert("in doubt"); !errors.Is(err, db.ErrInDoubt) {
 		t.Fatalf("got %v, want %v", err, db.ErrInDoubt)
