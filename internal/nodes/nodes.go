@@ -12,8 +12,9 @@
 //
 // A member has a row in the nodes table. Deleting the row evicts the node, and
 // its ID is never reused. Every transaction that spends credits or writes the
-// request log locks the row (AssertAlive). So an evicted node can't commit one, and other nodes recover its work without waiting for it. The evicted
-// process drops all its state and joins again with a new ID.
+// request log locks the row (AssertAlive). So an evicted node can't commit one,
+// and other nodes recover its work without waiting for it. The evicted process
+// drops all its state and joins again with a new ID.
 package nodes
 
 import (
