@@ -33,15 +33,13 @@ func TestEveryInvalidKeyGetsTheSame401(t *testing.T) {
 		s.Do(t, models(expiring)).Want(t, 200, "")
 		s.Clock.Turn(time.Minute)
 
-		last := good[len(good)-1:]
-		other := map[bool]string{true: "1", false: "0"}[last == "0"]
 		unknown := "tp_test_00000000000000000000000000000000" // gets a correct checksum below
 		for name, header := range map[string]string{
 			"no header":    "",
 			"empty bearer": "Bearer ",
 			"wrong scheme": "Basic " + good,
 			"no scheme":    good,
-			"bad checksum": "Bearer " + good[:len(good)-1] + other,
+			"bad checksum": "Bearer " + mistyped(good),
 			"too short":    "Bearer tp_test_abc",
 			"unknown":      "Bearer " + withChecksum(t, unknown),
 			"revoked":      "Bearer " + revoked,
@@ -63,6 +61,15 @@ func TestEveryInvalidKeyGetsTheSame401(t *testing.T) {
 		}
 		s.Do(t, models(good)).Want(t, 200, "")
 	})
+}
+
+// mistyped returns the key with another last character.
+func mistyped(key string) string {
+	body, last := key[:len(key)-1], key[len(key)-1]
+	if last == '0' {
+		return body + "1"
+	}
+	return body + "0"
 }
 
 // withChecksum completes a key body like the server.

@@ -196,9 +196,10 @@ func TestAdminAPIAcceptsOnlyAdminKeys(t *testing.T) {
 	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
 		a := newAdmin(t, s)
 		live, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Live)
+		unknown := withChecksum(t, "tp_admin_"+strings.Repeat("0", 32))
 		for _, rt := range api.AdminRoutes() {
 			path := strings.ReplaceAll(rt.Path, "{name}", "any")
-			for _, key := range []string{"", live, a.key[:len(a.key)-1] + "0", "tp_admin_"} {
+			for _, key := range []string{"", live, mistyped(a.key), unknown, "tp_admin_"} {
 				s.Do(t, harness.Request{Method: rt.Method, Path: path, Key: key}).Want(t, 401, "authentication_error")
 			}
 		}
