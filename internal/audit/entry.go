@@ -6,15 +6,16 @@
 //
 // A record (recordState):
 //
-//	      Start            read              Settle
-//	open ───────▶ queued ────────▶ written ──────────▶ settling
-//	  │             │                                     │ read
-//	  │ Settle      │ Settle                              ▼     Refuse, or in doubt
-//	  └────────────▶└──────▶ closing ──────────────▶ settled ◀──────────────▶ correcting
-//	                                    read                       read
+//	       Start            read              Settle
+//	open ─────────▶ queued ───────▶ written ──────────▶ settling
+//	 │ │             ▲ │                                    │ read
+//	 │ └▶ deferred ──┘ │ Settle                             ▼     Refuse, or in doubt
+//	 │     │           ▼                                    │
+//	 └─────┴───────▶ closing ──────────────────────▶ settled ◀──────────────▶ correcting
+//	       Settle               read                           read
 //
-// "read" means that the writer reads the entry for a commit. A permanently failed
-// write leads to failed. SettleIn leads from open to settled.
+// "read" means that the writer reads the entry for a commit. Start defers an intent if many calls are
+// quick. A permanently failed write leads to failed. SettleIn leads from open to settled.
 package audit
 
 import (

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"turnpike/internal/db"
@@ -36,6 +37,7 @@ type Log struct {
 	feed        *feed
 	intents     *db.Queue[*Record]
 	settlements *db.Queue[*Record]
+	calls       atomic.Int64 // to providers, started and without a response
 }
 
 const (

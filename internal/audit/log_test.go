@@ -242,7 +242,7 @@ func TestCallRefusedBeforeItsIntentFailsReleasesItsReservation(t *testing.T) {
 		}
 	})
 	<-begun
-	r.Start(0)
+	r.Start(0, false)
 	if err := r.Durable(10 * time.Millisecond); err == nil {
 		t.Fatal("durable while another writes")
 	}

@@ -16,6 +16,7 @@ type recordState uint8
 
 const (
 	recordOpen       recordState = iota // not queued yet
+	recordDeferred                      // the call has started, and the intent isn't queued yet
 	recordQueued                        // the intent is queued
 	recordWritten                       // the writer has read the intent
 	recordClosing                       // settled before the writer read it: one write
@@ -28,7 +29,8 @@ const (
 type recordEvent uint8
 
 const (
-	eventStart  recordEvent = iota // the intent is queued
+	eventDefer  recordEvent = iota // the call starts, and its intent is queued later
+	eventStart                     // the intent is queued
 	eventRead                      // the writer reads the entry
 	eventSettle                    // the entry is completed or corrected
 	eventCommit                    // the entry is written in the transaction of a change
@@ -39,8 +41,12 @@ const (
 // the state unchanged.
 func (s recordState) next(e recordEvent) recordState {
 	switch e {
-	case eventStart:
+	case eventDefer:
 		if s == recordOpen {
+			return recordDeferred
+		}
+	case eventStart:
+		if s.isUnqueued() {
 			return recordQueued
 		}
 	case eventRead:
@@ -52,7 +58,7 @@ func (s recordState) next(e recordEvent) recordState {
 		}
 	case eventSettle:
 		switch s {
-		case recordOpen, recordQueued:
+		case recordOpen, recordDeferred, recordQueued:
 			return recordClosing
 		case recordWritten:
 			return recordSettling
@@ -66,6 +72,9 @@ func (s recordState) next(e recordEvent) recordState {
 	}
 	return s
 }
+
+// isUnqueued reports whether the record was never queued.
+func (s recordState) isUnqueued() bool { return s == recordOpen || s == recordDeferred }
 
 // isQueuedAgain reports whether the record waits for a second write.
 func (s recordState) isQueuedAgain() bool { return s == recordSettling || s == recordCorrecting }
@@ -83,10 +92,12 @@ type Record struct {
 	mu      sync.Mutex
 	state   recordState
 	entry   Entry
-	pending *db.Pending // the first write; nil while open
+	pending *db.Pending // the first write; nil until the record is queued
 	second  *db.Pending // the write of a record that was queued again
 	// mayBeStored means that SettleIn was called. If its commit was in doubt, the entry may be stored.
 	mayBeStored bool
+	calling     bool        // a call has started, and has no response yet
+	deferral    *time.Timer // queues a deferred intent; nil without one
 }
 
 // Open begins a record. Nothing is written until Start, Durable or Settle.
@@ -155,15 +166,49 @@ func (r *Record) Entry() *Entry {
 	return &e
 }
 
-// Start queues the intent and returns immediately. Model requests do this when
-// the provider request starts, so that both run concurrently. expected is the
-// estimated time until the response.
-func (r *Record) Start(expected time.Duration) {
+// manyCalls is from how many calls in progress on intents are deferred. So many share commits well.
+const manyCalls = 8
+
+// Start announces a call to a provider when it starts, and returns immediately. expected is the estimated time
+// until the response. The intent is queued, so that it is written while the call runs. With many quick calls, it is
+// deferred until the response: then both are one write, which halves what the database does, and
+// the response waits for a commit. A stream is written twice in any case.
+func (r *Record) Start(expected time.Duration, streams bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.state == recordOpen {
+	if r.state != recordOpen {
+		return
+	}
+	r.calling = true
+	if r.log.calls.Add(1) <= manyCalls || streams || expected >= mostLinger {
+		r.queue(intentLinger(expected))
+		return
+	}
+	r.state = r.state.next(eventDefer)
+	r.deferral = time.AfterFunc(mostLinger, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.queue(0)
+	})
+}
+
+// queue queues the intent, unless the record was queued. The caller holds the lock.
+func (r *Record) queue(linger time.Duration) {
+	if r.state.isUnqueued() {
 		r.state = r.state.next(eventStart)
-		r.pending = r.log.intents.AddFor(r, intentLinger(expected))
+		r.pending = r.log.intents.AddFor(r, linger)
+	}
+}
+
+// endCall notes that the call has its response or has failed. The caller holds the lock.
+func (r *Record) endCall() {
+	if !r.calling {
+		return
+	}
+	r.calling = false
+	r.log.calls.Add(-1)
+	if r.deferral != nil {
+		r.deferral.Stop()
 	}
 }
 
@@ -171,8 +216,9 @@ func (r *Record) Start(expected time.Duration) {
 // No byte of a response may be sent before that. It ignores the request's
 // context, which ends with the first failed read while a response is still due.
 func (r *Record) Durable(limit time.Duration) error {
-	r.Start(0)
 	r.mu.Lock()
+	r.endCall()
+	r.queue(0)
 	p := r.pending
 	r.mu.Unlock()
 	return p.WaitFor(limit)
@@ -221,7 +267,8 @@ func (r *Record) Refuse(change func(*Entry)) {
 // complete queues the settled entry for writing. The caller holds the lock and
 // releases it with the returned function.
 func (r *Record) complete() (unlock func()) {
-	if r.state == recordOpen {
+	r.endCall()
+	if r.state.isUnqueued() {
 		r.pending = r.log.intents.Add(r)
 	} else if !r.state.isQueuedAgain() && r.pending.Failed() {
 		r.giveUp()
@@ -306,6 +353,7 @@ func (r *Record) SettleIn(ctx context.Context, tx *db.Tx, change func(*Entry)) e
 	tx.OnCommit(func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
+		r.endCall()
 		r.entry, r.state, r.pending = settled, r.state.next(eventCommit), db.Written
 	})
 	return nil

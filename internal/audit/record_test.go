@@ -11,6 +11,7 @@ import (
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
+	"turnpike/internal/fault"
 	"turnpike/internal/visibility"
 )
 
@@ -19,7 +20,8 @@ import (
 func TestRecordTransitionsMatchTheDiagram(t *testing.T) {
 	t.Parallel()
 	want := map[recordState]map[recordEvent]recordState{
-		recordOpen:       {eventStart: recordQueued, eventSettle: recordClosing},
+		recordOpen:       {eventDefer: recordDeferred, eventStart: recordQueued, eventSettle: recordClosing},
+		recordDeferred:   {eventStart: recordQueued, eventSettle: recordClosing},
 		recordQueued:     {eventRead: recordWritten, eventSettle: recordClosing},
 		recordWritten:    {eventSettle: recordSettling},
 		recordClosing:    {eventRead: recordSettled},
@@ -28,7 +30,7 @@ func TestRecordTransitionsMatchTheDiagram(t *testing.T) {
 		recordCorrecting: {eventRead: recordSettled},
 	}
 	for s := recordOpen; s <= recordFailed; s++ {
-		for e := eventStart; e <= eventFail; e++ {
+		for e := eventDefer; e <= eventFail; e++ {
 			next, changes := want[s][e]
 			switch {
 			case e == eventCommit:
@@ -63,8 +65,9 @@ func TestEntryChargeAndReservationAlwaysAgree(t *testing.T) {
 		r := l.Open(live(h))
 		weather := func() { b.fail(rapid.SampledFrom([]error{nil, nil, db.ErrUnavailable, inDoubt}).Draw(rt, "failure")) }
 		weather()
+		l.calls.Store(rapid.SampledFrom([]int64{0, manyCalls}).Draw(rt, "calls in progress"))
 		if rapid.Bool().Draw(rt, "start") {
-			r.Start(0)
+			r.Start(0, false)
 			if rapid.Bool().Draw(rt, "wait") {
 				_ = r.Durable(5 * time.Second)
 			}
@@ -120,4 +123,79 @@ func TestLingerFollowsTheTimeOfARequest(t *testing.T) {
 			t.Errorf("a request of %v: the intent lingers %v and the settlement %v, want %v", took, intent, settle, want)
 		}
 	}
+}
+
+// TestManyQuickCallsAreWrittenOnce compares calls that end before their intent is due with those that don't.
+func TestManyQuickCallsAreWrittenOnce(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		const quick, slow = 5 * time.Millisecond, mostLinger
+		l, _ := newTestLog(t, d, &ledger{})
+		stored := func(r *Record) *Entry {
+			e, err := Get(t.Context(), d, visibility.Filter{Tenant: visibility.Tenant{WorkspaceID: "ws", Environment: "live"}}, r.entry.RequestID)
+			switch {
+			case fault.Is(err, fault.NotFound):
+				return nil
+			case err != nil:
+				t.Fatal(err)
+			}
+			return e
+		}
+		eventually := func(what string, r *Record) {
+			t.Helper()
+			for begun := time.Now(); stored(r) == nil; time.Sleep(time.Millisecond) {
+				if time.Since(begun) > 10*time.Second {
+					t.Fatalf("%s has no intent", what)
+				}
+			}
+		}
+		start := func(expected time.Duration, streams bool) *Record {
+			r := l.Open(live(&hold{}))
+			r.Start(expected, streams)
+			return r
+		}
+		var few []*Record
+		for range manyCalls {
+			r := start(quick, false)
+			if r.state == recordDeferred {
+				t.Fatal("the intent of one of few calls is deferred")
+			}
+			few = append(few, r)
+		}
+		for what, r := range map[string]*Record{"a stream": start(quick, true), "a slow call": start(slow, false)} {
+			eventually(what, r)
+			few = append(few, r)
+		}
+
+		once := start(quick, false)
+		for !once.deferral.Stop() { // until its response, even if this test is slow
+			few = append(few, once)
+			once = start(quick, false)
+		}
+		for _, r := range few {
+			eventually("one of few calls", r)
+		}
+		if once.state != recordDeferred || stored(once) != nil {
+			t.Error("the intent of a quick call was written")
+		}
+		once.Settle(costing(credits.Credit))
+		if err := once.Durable(10 * time.Second); err != nil {
+			t.Fatal(err)
+		}
+		if e := stored(once); once.second != nil || e == nil || !e.Settled {
+			t.Errorf("after its response a quick call is stored as %+v, written twice: %t", e, once.second != nil)
+		}
+
+		late := start(quick, false)
+		eventually("a call that takes longer than expected", late)
+		for _, r := range append(few, late) {
+			r.Settle(costing(credits.Credit))
+			if err := r.Settled(10 * time.Second); err != nil || r.second == nil {
+				t.Errorf("a call with an intent: %v, written twice: %t", err, r.second != nil)
+			}
+		}
+		if n := l.calls.Load(); n != 0 {
+			t.Errorf("%d calls are in progress after all have ended", n)
+		}
+	})
 }

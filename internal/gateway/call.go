@@ -228,7 +228,7 @@ func (g *snapshot) run(ctx context.Context, c Call, r *request, targets []target
 	// waits for it. Simulated calls cost nothing and are faster than a disk, so their intent is
 	// written together with their settlement.
 	if !free && c.Prepaid == nil {
-		c.Record.Start(first.health.expectedLatency())
+		c.Record.Start(first.health.expectedLatency(), r.stream)
 	}
 	// If the log is failing, as on a full disk, don't pay a provider for a response that can't be sent.
 	if c.Prepaid == nil && (g.Strict || !free && c.Record.Degraded()) {
