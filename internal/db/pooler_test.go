@@ -416,13 +416,31 @@ func TestTransactionWithFenceIsOneRoundTrip(t *testing.T) {
 	if err := insert("fence", "c"); err != nil { // prepares the statements again
 		t.Fatal(err)
 	}
+	// A constraint that is checked when the transaction commits.
+	write(t, d, "CREATE TABLE twins (id text PRIMARY KEY DEFERRABLE INITIALLY DEFERRED)")
+	twins := db.NewBulk("twins", "", "id text")
+	err = d.Write(t.Context(), func(tx *db.Tx) error {
+		if err := tx.Fence(func() error { return errLost }, "SELECT 1 FROM scratch WHERE id = $1"+tx.Keep("scratch"), "fence"); err != nil {
+			return err
+		}
+		if err := bulk.Send(t.Context(), tx, [][]any{{"f"}}, nil); err != nil {
+			return err
+		}
+		return twins.Send(t.Context(), tx, [][]any{{"t"}, {"t"}}, nil)
+	})
+	if !errors.Is(err, db.ErrExists) || errors.Is(err, db.ErrInDoubt) {
+		t.Errorf("rows that the commit finds to be twins: got %v, want %v", err, db.ErrExists)
+	}
+	if err := insert("fence", "g"); err != nil { // prepares the statements again
+		t.Fatal(err)
+	}
 	pooler.mute.Store(true)
 	if err := insert("fence", "e"); !errors.Is(err, db.ErrInDoubt) || !errors.Is(err, db.ErrUnavailable) {
 		t.Errorf("without a response: got %v, want %v", err, db.ErrInDoubt)
 	}
 	pooler.mute.Store(false)
 	ids, err := db.List(t.Context(), d, db.Value[string], "SELECT id FROM scratch ORDER BY id")
-	if want := []string{"a", "b", "c", "e", "fence"}; err != nil || !slices.Equal(ids, want) {
+	if want := []string{"a", "b", "c", "e", "fence", "g"}; err != nil || !slices.Equal(ids, want) {
 		t.Errorf("stored %v (%v), want %v", ids, err, want)
 	}
 }

@@ -71,6 +71,8 @@ func newPool(ctx context.Context, address string) (*pgxpool.Pool, error) {
 		_, given := cfg.ConnConfig.RuntimeParams[name]
 		return given
 	})
+	// Checks under a lock must see what was committed before it was granted.
+	settings["default_transaction_isolation"] = "read committed"
 	switch cfg.ConnConfig.DefaultQueryExecMode {
 	case pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol: // don't ask the server for the types of parameters
 		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
@@ -214,8 +216,7 @@ func (r timedRows) Close() {
 }
 
 func (e *postgresEngine) begin(ctx context.Context, whole bool) (engineTx, error) {
-	// Checks under a lock must see what was committed before it was granted.
-	t, err := e.beginAs(ctx, "begin isolation level read committed")
+	t, err := e.beginAs(ctx, "begin")
 	if err != nil {
 		return nil, err
 	}
