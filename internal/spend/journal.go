@@ -145,10 +145,11 @@ func (t *totals) add(row journalRow, owner string) {
 	}
 }
 
-var insertJournal = db.NewBulk("spend_journal", "", "node_id text", "seq bigint", "postings text")
+// One row takes half as long as a Bulk with one row.
+var insertJournal = db.Insert("spend_journal", "node_id, seq, postings")
 
 // write adds a row in the transaction that settles its entries.
-func (j *journal) write(ctx context.Context, tx *db.Tx, t *totals) error {
+func (j *journal) write(tx *db.Tx, t *totals) error {
 	if t.isEmpty() {
 		return nil
 	}
@@ -158,7 +159,7 @@ func (j *journal) write(ctx context.Context, tx *db.Tx, t *totals) error {
 	}
 	j.dirty.Store(true) // also if the commit is in doubt
 	tx.OnCommit(func() { j.dirty.Store(true) })
-	return db.Wrap(insertJournal.Send(ctx, tx, [][]any{{j.node, j.seq.Add(1), string(body)}}, nil), "journal charges")
+	return db.Wrap(tx.Send(nil, insertJournal, j.node, j.seq.Add(1), string(body)), "journal charges")
 }
 
 // FlushWith makes Post write the settled entries of the log first that wait to share a

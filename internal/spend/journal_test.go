@@ -75,7 +75,7 @@ func TestLeasesOfADeadNodeCoverItsChargesUntilAllArePosted(t *testing.T) {
 		charges.charge(r.charge(credits.Credit))
 		o.write(func(ctx context.Context, tx *db.Tx) error {
 			for range commits {
-				if err := o.settler.journal.write(ctx, tx, charges); err != nil {
+				if err := o.settler.journal.write(tx, charges); err != nil {
 					return err
 				}
 			}
@@ -136,7 +136,7 @@ func TestLateCommitIsPosted(t *testing.T) {
 			t.Fatal(err)
 		}
 		o.write(func(ctx context.Context, tx *db.Tx) error {
-			return insertJournal.Send(ctx, tx, [][]any{{o.node.ID, int64(1), string(body)}}, nil)
+			return tx.Send(nil, insertJournal, o.node.ID, int64(1), string(body))
 		})
 		o.settler.journal.dirty.Store(true)
 		o.expect(24 * credits.Credit)
@@ -270,7 +270,7 @@ func TestLargeJournalIsPostedInParts(t *testing.T) {
 			charges.at(accountPeriod{Account{EndUser, fmt.Sprintf("user_%026d", i)}, PeriodOf(o.now)}).Settled = credits.Credit
 		}
 		for range commits {
-			o.write(func(ctx context.Context, tx *db.Tx) error { return o.settler.journal.write(ctx, tx, charges) })
+			o.write(func(_ context.Context, tx *db.Tx) error { return o.settler.journal.write(tx, charges) })
 		}
 		var last int64
 		var more bool

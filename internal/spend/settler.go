@@ -112,7 +112,7 @@ func (s *Settler) settleAll(ctx context.Context, tx *db.Tx, list []item) error {
 		return err
 	}
 	if s.journal != nil {
-		if err := s.journal.write(ctx, tx, later); err != nil {
+		if err := s.journal.write(tx, later); err != nil {
 			return err
 		}
 	}
