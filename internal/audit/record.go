@@ -166,13 +166,13 @@ func (r *Record) Entry() *Entry {
 	return &e
 }
 
-// manyCalls is from how many calls in progress on intents are deferred. So many share commits well.
+// manyCalls share commits so well that waiting for one costs another call less than a second write.
 const manyCalls = 8
 
 // Start announces a call to a provider when it starts, and returns immediately. expected is the estimated time
-// until the response. The intent is queued, so that it is written while the call runs. With many quick calls, it is
-// deferred until the response: then both are one write, which halves what the database does, and
-// the response waits for a commit. A stream is written twice in any case.
+// until the response. The intent is queued, so that it is written while the call runs. If many calls are in progress,
+// that of a quick one is deferred until its response: both are then one write, and the response waits
+// for a commit. A stream is written twice in any case.
 func (r *Record) Start(expected time.Duration, streams bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

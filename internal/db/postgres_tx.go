@@ -262,8 +262,8 @@ func (t *postgresTx) commit(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", ErrInDoubt, &classified{ErrUnavailable, err})
 }
 
-// sendCommit sends what is pending and commits. Statements that are sent together are a transaction, so one of which
-// nothing was sent needs neither "begin" nor "commit", which would take PostgreSQL a tenth of it.
+// sendCommit sends what is pending and commits. Statements that are sent together are a transaction. So if nothing was
+// sent before, they need neither "begin" nor "commit", which would take PostgreSQL a tenth of the time.
 func (t *postgresTx) sendCommit(ctx context.Context) (err error) {
 	const commit = "commit"
 	tag := pgconn.NewCommandTag("COMMIT")
