@@ -9,7 +9,7 @@ import (
 func newRefusals() *prometheus.CounterVec {
 	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "turnpike_budget_refusals_total",
 		Help: "Requests that this node refused because a budget was exhausted, by the level of the budget."}, []string{"level"})
-	for _, l := range []Level{Workspace, Project, Key, Run} {
+	for _, l := range []Level{Workspace, Project, Key, Run, EndUser, KeyLimit, ProjectLimit} {
 		c.WithLabelValues(string(l))
 	}
 	return c

@@ -8,6 +8,8 @@ import (
 	"maps"
 	"math"
 	"net/http"
+	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -68,6 +70,60 @@ func scrape(t *testing.T, s *harness.Server) map[string]float64 {
 		}
 	}
 	return out
+}
+
+// TestMetricsPageHasEveryLabelValue compares the values of labels that a new server reports with those that
+// docs/reference/metrics.md lists: in the row of the metric, or else anywhere in its section.
+func TestMetricsPageHasEveryLabelValue(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/reference/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := harness.Config(t, "postgres") // which also has the commits of shared rate limits
+	watched(&cfg)
+	s := harness.Start(t, cfg, harness.NewClock())
+	reported := map[string]map[string]bool{} // values, by metric and label
+	label := regexp.MustCompile(`(\w+)="([^"]*)"`)
+	for series := range scrape(t, s) {
+		metric, labels, _ := strings.Cut(series, "{")
+		metric = regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(metric, "")
+		for _, m := range label.FindAllStringSubmatch(labels, -1) {
+			if slices.Contains([]string{"le", "version", "hash"}, m[1]) {
+				continue
+			}
+			at := metric + " " + m[1]
+			if reported[at] == nil {
+				reported[at] = map[string]bool{}
+			}
+			reported[at][m[2]] = true
+		}
+	}
+	for at, values := range reported {
+		metric, label, _ := strings.Cut(at, " ")
+		documented := regexp.MustCompile("`" + label + "` is ([^.|]*)")
+		_, row, _ := strings.Cut(string(page), "\n| `"+metric+"` ")
+		row, _, _ = strings.Cut(row, "\n")
+		found := documented.FindStringSubmatch(row)
+		for section := range strings.SplitSeq(string(page), "\n## ") {
+			if found == nil && strings.Contains(section, "\n| `"+metric+"` ") {
+				found = documented.FindStringSubmatch(section)
+			}
+		}
+		var got []string
+		for _, m := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(strings.Join(found, ""), -1) {
+			if m[1] != label {
+				got = append(got, m[1])
+			}
+		}
+		slices.Sort(got)
+		if got, want := slices.Compact(got), slices.Sorted(maps.Keys(values)); !slices.Equal(got, want) {
+			t.Errorf("docs/reference/metrics.md lists for %s of %s: %v, want %v", label, metric, got, want)
+		}
+	}
+	if len(reported) < 20 {
+		t.Errorf("a new server reports only %d labels", len(reported))
+	}
 }
 
 // wantSeries compares the series under the prefixes with the expected ones,
