@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"turnpike/internal/app"
+	"turnpike/internal/people"
 )
 
 func newServe(e *env) *cobra.Command {
@@ -128,7 +129,7 @@ func withListenAdvice(err error) error {
 func (e *env) welcome(a *app.App) error {
 	structured := e.loaded.Log.Format == "json" && !isTerminal(e.out)
 	if structured {
-		slog.Info("listening", "version", version, "url", a.ListenURL(), "dashboard", a.URL()+"/dashboard/")
+		slog.Info("listening", "version", version, "url", a.ListenURL(), "dashboard", people.BrowserURL(a.URL())+"/dashboard/")
 	} else {
 		fmt.Fprintf(e.out, "Turnpike %s is listening on %s\n", version, a.ListenURL())
 	}
@@ -148,12 +149,12 @@ func (e *env) welcome(a *app.App) error {
 			fmt.Fprintf(e.out, "First start: a link to the dashboard, a test key and an example request are in %s\n", path)
 		}
 	} else if !structured {
-		fmt.Fprintf(e.out, "The dashboard is at %s/dashboard/\n", a.URL())
+		fmt.Fprintf(e.out, "The dashboard is at %s/dashboard/\n", people.BrowserURL(a.URL()))
 	}
 	if a.NeedsOwner && e.loaded.SetupToken == "" {
 		slog.Info("no owner yet; to print a link that creates the owner account, run: turnpike setup-link")
 	} else if a.NeedsOwner {
-		slog.Info("no owner yet; open /dashboard/setup?token= with the token of setup_token to create the owner account", "dashboard", a.URL()+"/dashboard/")
+		slog.Info("no owner yet; open /dashboard/setup?token= with the token of setup_token to create the owner account", "dashboard", people.BrowserURL(a.URL())+"/dashboard/")
 	}
 	return nil
 }
@@ -171,7 +172,7 @@ Requests with test keys are free and answered by a simulator. Try it:
     -H "Content-Type: application/json" \
     -d '{"model":"gpt-5.4-mini","messages":[{"role":"user","content":"Hello!"}]}'
 
-The API reference is at %[1]s/docs
+The API reference is at %[1]s/docs/api
 
 Open the dashboard and become its owner. The link works once:
 

@@ -45,12 +45,15 @@ type Link struct {
 // loopback are addresses of this machine, at which browsers have no passkeys. They have some at localhost.
 var loopback = regexp.MustCompile(`^http://(127\.0\.0\.1|\[::1\])(:|$)`)
 
+// BrowserURL returns the public URL with the host name that people use on this machine. All links have the same one,
+// because sessions and passkeys belong to it.
+func BrowserURL(publicURL string) string {
+	return loopback.ReplaceAllString(publicURL, "http://localhost$2")
+}
+
 // URL returns the link's address. The public URL has no trailing slash.
 func (l *Link) URL(publicURL string) string {
-	if l.Path == setupPath {
-		publicURL = loopback.ReplaceAllString(publicURL, "http://localhost$2")
-	}
-	return publicURL + l.Path + "?token=" + url.QueryEscape(l.Token)
+	return BrowserURL(publicURL) + l.Path + "?token=" + url.QueryEscape(l.Token)
 }
 
 func errInvalidLink() error {
