@@ -28,10 +28,7 @@ func Backup(ctx context.Context, s *Store, cfg config.Config, version string) (*
 
 // backupOptions describes a backup to backup.to.
 func backupOptions(s *Store, cfg config.Config, version string, now func() time.Time) (o backup.Options, err error) {
-	o = backup.Options{DB: s.DB, To: string(cfg.Backup.To), Keep: cfg.Backup.Keep, Spool: cfg.Data, Version: version, Now: now}
-	if o.MasterKey, err = keyring.Fingerprint(s.master); err != nil {
-		return o, err
-	}
+	o = backup.Options{DB: s.DB, To: string(cfg.Backup.To), Keep: cfg.Backup.Keep, Spool: cfg.Data, Version: version, MasterKey: s.fingerprint, Now: now}
 	o.Files, err = files.OpenObjects(string(cfg.Files.URL), filepath.Join(cfg.Data, filesDirectory))
 	return o, err
 }

@@ -17,6 +17,9 @@ import (
 // rootKeyRow is the row of the table meta with the root key, encrypted with the master key.
 const rootKeyRow = "root_key"
 
+// fingerprintRow is the row of the table meta with the fingerprint of the master key, if it was ever changed.
+const fingerprintRow = "master_key_fingerprint"
+
 // newKeySuffix marks the file of a new master key until the database uses it.
 const newKeySuffix = ".new"
 
@@ -82,6 +85,18 @@ func openRoot(ctx context.Context, q db.Querier, master []byte) ([]byte, error) 
 		return nil, fmt.Errorf("check master key: %w", err)
 	}
 	return keyring.Unwrap(wrapped, master)
+}
+
+// fingerprint identifies the master key of a copy of the database. After a change of the master key, running servers
+// don't have it until they restart.
+func (s *Store) fingerprint(ctx context.Context, copied db.Querier) (found string, err error) {
+	if _, err = openRoot(ctx, copied, s.master); err == nil {
+		return keyring.Fingerprint(s.master)
+	}
+	if errors.Is(err, keyring.ErrWrongMasterKey) {
+		err = copied.QueryRow(ctx, "SELECT value FROM meta WHERE name = $1", fingerprintRow).Scan(&found)
+	}
+	return found, err
 }
 
 // Rekeyed is the result of a change of the master key.
@@ -179,7 +194,12 @@ func (s *Store) rekey(ctx context.Context, next []byte) (*Rekeyed, error) {
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, "UPDATE meta SET value = $2 WHERE name = $1", rootKeyRow, wrapped)
+		fingerprint, err := keyring.Fingerprint(next)
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, "INSERT INTO meta (name, value) VALUES ($1, $2), ($3, $4) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+			rootKeyRow, wrapped, fingerprintRow, fingerprint)
 		return err
 	})
 	if err != nil {

@@ -80,6 +80,35 @@ func TestChangedMasterKeyOpensExistingSecrets(t *testing.T) {
 	})
 }
 
+// TestBackupNamesTheMasterKeyItNeeds checks that a server that was started with the old master key makes backups that
+// can be restored with the new one.
+func TestBackupNamesTheMasterKeyItNeeds(t *testing.T) {
+	t.Parallel()
+	eachKeyed(t, func(t *testing.T, cfg config.Config) {
+		cfg.Backup.To = config.SecretURL(t.TempDir())
+		running, err := OpenStore(t.Context(), cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer running.Close()
+		for _, key := range []string{oneMasterKey, otherMasterKey} {
+			if key != oneMasterKey {
+				if _, err := ChangeMasterKey(t.Context(), cfg, parsed(t, key)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m, err := Backup(t.Context(), running, cfg, "test")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := restoreKey(config.Config{Data: t.TempDir(), MasterKey: config.Secret(key)}, m); err != nil {
+				t.Error(err)
+			}
+			cfg.Backup.To = config.SecretURL(t.TempDir())
+		}
+	})
+}
+
 // TestConcurrentMasterKeyChangesHaveOneWinner checks that the other change
 // reports that its key isn't used.
 func TestConcurrentMasterKeyChangesHaveOneWinner(t *testing.T) {

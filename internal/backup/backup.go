@@ -42,8 +42,8 @@ type Options struct {
 	Spool string
 	// Version is the version of this program.
 	Version string
-	// MasterKey is the fingerprint of the master key.
-	MasterKey string
+	// MasterKey returns the fingerprint of the master key of a copy of the database.
+	MasterKey func(ctx context.Context, copied db.Querier) (string, error)
 	Now       func() time.Time
 }
 
@@ -55,7 +55,7 @@ func Create(ctx context.Context, o Options) (*Manifest, error) {
 		return nil, err
 	}
 	started := o.Now().UTC()
-	m := &Manifest{Format: format, Name: nameAt(started), Version: o.Version, Engine: o.DB.Engine(), MasterKey: o.MasterKey, StartedAt: started}
+	m := &Manifest{Format: format, Name: nameAt(started), Version: o.Version, Engine: o.DB.Engine(), StartedAt: started}
 	d, err := at.begin(ctx, m.Name)
 	if err != nil {
 		return nil, explain(fmt.Errorf("start the backup: %w", err), o.To)
@@ -87,6 +87,9 @@ func write(ctx context.Context, o Options, m *Manifest, d draft) error {
 	defer f.Close()
 	if m.Schema, err = f.Check(ctx); err != nil {
 		return fmt.Errorf("check the copy of the database: %w", err)
+	}
+	if m.MasterKey, err = o.MasterKey(ctx, f); err != nil {
+		return err
 	}
 	stored, err := listFiles(ctx, f)
 	if err != nil {

@@ -43,7 +43,7 @@ func newOptions(t *testing.T, d *db.DB, to string) backup.Options {
 		t.Fatal(err)
 	}
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	return backup.Options{DB: d, Files: openObjects(t, dir), To: to, Spool: t.TempDir(), Version: "test", MasterKey: "0123",
+	return backup.Options{DB: d, Files: openObjects(t, dir), To: to, Spool: t.TempDir(), Version: "test", MasterKey: func(context.Context, db.Querier) (string, error) { return "0123", nil },
 		Now: func() time.Time { now = now.Add(time.Second); return now }}
 }
 

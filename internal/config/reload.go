@@ -31,6 +31,7 @@ func (c Config) Reload(next Config) (Config, Changes) {
 		case s.reload && !c.switchesTLS(next, s.name):
 			value.Set(changed)
 			changes.Applied = append(changes.Applied, s.name)
+		case s.name == "master_key": // turnpike rekey changes it while servers run, and they continue
 		default:
 			changes.Restart = append(changes.Restart, s.name)
 		}

@@ -12,7 +12,7 @@ import (
 func TestReloadAppliesOnlySafeSettings(t *testing.T) {
 	t.Parallel()
 	running := mustLoad(t, "listen: :1\nlimits: {live_in_flight: 5}\nproviders: [{name: a, type: openai, base_url: https://a.example, local: true}]\n", nil, nil)
-	next := mustLoad(t, "listen: :2\nlog: {level: debug}\nmarkup_percent: 10\nshutdown_timeout: 9s\ntls: {cert: c, key: k}\n"+
+	next := mustLoad(t, "master_key: "+testMasterKey+"\nlisten: :2\nlog: {level: debug}\nmarkup_percent: 10\nshutdown_timeout: 9s\ntls: {cert: c, key: k}\n"+
 		"providers: [{name: b, type: openai, base_url: https://b.example, local: true}]\nroutes: [{name: r, models: [m]}]\n", nil, nil)
 	got, changes := running.Reload(next.Config)
 	want := Changes{Applied: []string{"markup_percent", "log.level", "limits.live_in_flight", "providers", "routes"},
