@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"turnpike/internal/catalog"
 	"turnpike/internal/config"
 	"turnpike/internal/fault"
 	"turnpike/internal/operators"
@@ -47,13 +48,20 @@ func catalogParam(kind operators.Kind, problem string) string {
 
 // checkRoute rejects a route to models that no provider has at a known price.
 func checkRoute(e *effective, r config.Route) error {
-	for i, model := range r.Models {
-		offered := slices.ContainsFunc(e.config.Providers, func(p config.Provider) bool { o := e.catalog.Offer(p.Name, model); return o != nil && o.Priced })
-		if !offered {
-			return fault.Invalid(fmt.Sprintf("models[%d]", i), "No provider offers the model %q at a known price. Add a provider or a price first.", model)
-		}
+	for _, model := range NotOffered(e.config, e.catalog, r) {
+		return fault.Invalid(fmt.Sprintf("models[%d]", slices.Index(r.Models, model)), "No provider offers the model %q at a known price. Add a provider or a price first.", model)
 	}
 	return nil
+}
+
+// NotOffered returns the models of a route that no provider has at a known price.
+func NotOffered(c config.Config, models *catalog.Catalog, r config.Route) (missing []string) {
+	for _, model := range r.Models {
+		if !slices.ContainsFunc(c.Providers, func(p config.Provider) bool { o := models.Offer(p.Name, model); return o != nil && o.Priced }) {
+			missing = append(missing, model)
+		}
+	}
+	return missing
 }
 
 // checkKeyTimeout is how long a provider may take to list its models.

@@ -118,6 +118,11 @@ func (i *instance) prepare(file config.Config, stored []*operators.Stored) (*set
 		slog.Warn("a stored definition is not used", "kind", ref.Kind, "name", ref.Name, "problem", problem)
 	}
 	cfg := all.config
+	for _, r := range cfg.Routes {
+		if missing := NotOffered(cfg, all.catalog, r); len(missing) > 0 {
+			slog.Warn("no provider offers these models of a route at a known price; requests skip them", "route", r.Name, "models", missing)
+		}
+	}
 	smtp, err := mailServer(cfg)
 	if err != nil {
 		return nil, err

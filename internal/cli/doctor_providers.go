@@ -120,14 +120,8 @@ func countOffers(supplier string, models *catalog.Catalog) (string, error) {
 func checkRoutes(c config.Config, models *catalog.Catalog) []finding {
 	var findings []finding
 	for _, r := range c.Routes {
-		var missing []string
-		for _, m := range r.Models {
-			if !slices.ContainsFunc(c.Providers, func(p config.Provider) bool { o := models.Offer(p.Name, m); return o != nil && o.Priced }) {
-				missing = append(missing, m)
-			}
-		}
 		f := finding{"route", true, fmt.Sprintf("%s: %s", r.Name, strings.Join(r.Models, ", "))}
-		if len(missing) > 0 {
+		if missing := app.NotOffered(c, models, r); len(missing) > 0 {
 			f = finding{"route", false, fmt.Sprintf("%s: no provider offers %s at a known price", r.Name, strings.Join(missing, ", "))}
 		}
 		findings = append(findings, f)
