@@ -27,8 +27,8 @@ func newHealthcheck(e *env) *cobra.Command {
 		Long: `Asks the running server whether it is ready (GET /readyz). The exit code is 0 if it
 is, and 1 if not. Use it as the health check of a container.
 
-By default, the address comes from the listen setting. There the certificate isn't
-checked, because it is for another name.`,
+By default, the address comes from the listen setting. In that case it skips
+certificate verification, because the certificate is for another host name.`,
 	}
 	target := cmd.Flags().String("url", "", "address of the server, such as https://turnpike.example.com")
 	return e.withConfig(cmd, func(cmd *cobra.Command, _ []string) error {

@@ -31,8 +31,8 @@ configuration file, or writes them to --providers.
 --database reads its teams, budgets and keys from a JSON file with the tables
 LiteLLM_TeamTable, LiteLLM_BudgetTable and LiteLLM_VerificationToken. Teams become
 projects. Keys are created with new values, because LiteLLM stores only hashes. The
-file --map lists the old and the new key of each, with mode 0600. A second run
-creates no key again.
+file --map lists the old and the new key of each, with mode 0600. Running
+the import again doesn't create duplicate keys.
 
 The command reports what it can't translate.`,
 		Example: `  turnpike import litellm --litellm-config config.yaml --providers providers.yaml

@@ -27,7 +27,7 @@ directory. Otherwise it reads the new key from TURNPIKE_NEW_MASTER_KEY, or from 
 file in TURNPIKE_NEW_MASTER_KEY_FILE. If the command is interrupted, run it again
 with the same value: the database may have it already.
 
-Older backups need the old key. Keep it as long as you keep them.`,
+Older backups need the old key. Keep the old key for as long as you keep those backups.`,
 		Example: `  turnpike rekey --data /var/lib/turnpike
 
   export TURNPIKE_NEW_MASTER_KEY=$(openssl rand -base64 32)
