@@ -43,6 +43,8 @@ metadata:
 spec:
   serviceAccountName: {{ include "turnpike.name" . }}
   automountServiceAccountToken: false
+  # Kubernetes would set variables such as TURNPIKE_PORT, which aren't settings.
+  enableServiceLinks: false
   terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds }}
   {{- with .Values.priorityClassName }}
   priorityClassName: {{ . }}
