@@ -144,7 +144,8 @@ func (s *Store) prepare(ctx context.Context) (err error) {
 // OpenDatabase opens the database without migrating it.
 func OpenDatabase(ctx context.Context, cfg config.Config) (*db.DB, error) {
 	if cfg.DatabaseURL != "" {
-		return db.Open(ctx, string(cfg.DatabaseURL))
+		d, err := db.Open(ctx, string(cfg.DatabaseURL))
+		return d, db.Wrap(err, "database_url")
 	}
 	if err := createDataDirectory(cfg.Data); err != nil {
 		return nil, err

@@ -111,11 +111,25 @@ func openPostgres(ctx context.Context, address string) (*postgresEngine, error) 
 	}
 	if err != nil {
 		pool.Close()
-		return nil, fmt.Errorf("connect to postgres: %w", err)
+		return nil, fmt.Errorf("connect to postgres: %w%s", err, connectAdvice(err, pool.Config().ConnConfig.Database))
 	}
 	sum := sha256.Sum256([]byte(schema))
 	e.channel = "turnpike_" + hex.EncodeToString(sum[:8])
 	return e, nil
+}
+
+// connectAdvice returns what to do about a rejected connection.
+func connectAdvice(err error, database string) string {
+	rejected, _ := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case rejected != nil && rejected.Code == "3D000": // invalid_catalog_name
+		return "; create it with: createdb " + database
+	case rejected != nil && strings.HasPrefix(rejected.Code, "28"): // invalid authorization
+		return "; check the user, the password and pg_hba.conf"
+	case strings.Contains(err.Error(), "server refused TLS connection"):
+		return "; turn on TLS in PostgreSQL, or use sslmode=disable if no one else can read the connection"
+	}
+	return ""
 }
 
 // applySettings changes settings of the session in one round trip.
