@@ -48,7 +48,8 @@ func (p Provider) check(f *faults) {
 		f.add("name", "is missing or not a name; expected 1 to 32 of a-z, 0-9 and -")
 	}
 	if !slices.Contains(providerTypes, p.Type) {
-		f.add("type", "is missing or not one of %s", strings.Join(providerTypes, ", "))
+		f.addIf(p.Type == "", "type", "is missing; expected one of %s", strings.Join(providerTypes, ", "))
+		f.addIf(p.Type != "", "type", "%q is not one of %s", p.Type, strings.Join(providerTypes, ", "))
 		return // the other checks depend on it
 	}
 	p.checkAddress(f)

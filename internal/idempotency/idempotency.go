@@ -42,7 +42,7 @@ type Request struct {
 // NewRequest validates the key and hashes path and body.
 func NewRequest(principal, method, path, key string, body []byte) (Request, error) {
 	if len(key) > maxKey || strings.ContainsFunc(key, func(r rune) bool { return r < ' ' || r > '~' }) {
-		return Request{}, fault.Invalid("Idempotency-Key", "an Idempotency-Key is 1 to %d printable ASCII characters", maxKey)
+		return Request{}, fault.Invalid("Idempotency-Key", "The Idempotency-Key must have 1 to %d printable ASCII characters.", maxKey)
 	}
 	if keyring.ContainsSecret(key) {
 		return Request{}, fault.Invalid("Idempotency-Key", "This looks like an API key. An Idempotency-Key must not contain a secret.")
@@ -93,7 +93,7 @@ func (s *Store) Claim(r Request) (release func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, busy := s.running[at]; busy {
-		return nil, fault.Param(fault.Conflict, "Idempotency-Key", "the first request with this Idempotency-Key is still running; try again in a moment")
+		return nil, fault.Param(fault.Conflict, "Idempotency-Key", "The first request with this Idempotency-Key is still in progress. Retry shortly.")
 	}
 	s.running[at] = struct{}{}
 	return sync.OnceFunc(func() {
@@ -118,7 +118,7 @@ func (s *Store) Find(ctx context.Context, q db.Querier, r Request) (*Answer, err
 		return nil, fmt.Errorf("look up idempotency key: %w", err)
 	}
 	if hash != r.BodyHash {
-		return nil, fault.Param(fault.IdempotencyKeyReused, "Idempotency-Key", "this Idempotency-Key was used with another request body; use a new one for a new request")
+		return nil, fault.Param(fault.IdempotencyKeyReused, "Idempotency-Key", "This Idempotency-Key was used with another request body. Use a new one for a new request.")
 	}
 	body, err := s.ring.Open(sealed, r.sealContext())
 	if err != nil {
