@@ -2,13 +2,14 @@ package logsinks
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlplog/otlploghttp"
 	"go.opentelemetry.io/otel/log"
 	sdklog "go.opentelemetry.io/otel/sdk/log"
@@ -104,38 +105,38 @@ func newOTLPRecord(e *audit.Entry) (r log.Record, err error) {
 	r.SetObservedTimestamp(time.Now())
 	r.SetSeverity(log.SeverityInfo)
 	r.SetBody(otlpValue(fields))
-	r.AddAttributes(log.String("turnpike.request_id", e.RequestID), log.String("turnpike.workspace_id", e.WorkspaceID), log.String("turnpike.environment", string(e.Environment)))
+	r.AddAttributes(attribute.String("turnpike.request_id", e.RequestID), attribute.String("turnpike.workspace_id", e.WorkspaceID), attribute.String("turnpike.environment", string(e.Environment)))
 	return r, nil
 }
 
 // otlpValue converts decoded JSON. It leaves out fields that are null.
-func otlpValue(v any) log.Value {
+func otlpValue(v any) attribute.Value {
 	switch v := v.(type) {
 	case string:
-		return log.StringValue(v)
+		return attribute.StringValue(v)
 	case bool:
-		return log.BoolValue(v)
+		return attribute.BoolValue(v)
 	case json.Number:
 		if n, err := v.Int64(); err == nil {
-			return log.Int64Value(n)
+			return attribute.Int64Value(n)
 		}
 		f, _ := v.Float64() // a number of JSON
-		return log.Float64Value(f)
+		return attribute.Float64Value(f)
 	case []any:
-		list := make([]log.Value, len(v))
+		list := make([]attribute.Value, len(v))
 		for i, item := range v {
 			list[i] = otlpValue(item)
 		}
-		return log.SliceValue(list...)
+		return attribute.SliceValue(list...)
 	case map[string]any:
-		fields := make([]log.KeyValue, 0, len(v))
+		fields := make([]attribute.KeyValue, 0, len(v))
 		for name, field := range v {
 			if field != nil {
-				fields = append(fields, log.KeyValue{Key: name, Value: otlpValue(field)})
+				fields = append(fields, attribute.KeyValue{Key: attribute.Key(name), Value: otlpValue(field)})
 			}
 		}
-		slices.SortFunc(fields, func(a, b log.KeyValue) int { return strings.Compare(a.Key, b.Key) })
-		return log.MapValue(fields...)
+		slices.SortFunc(fields, func(a, b attribute.KeyValue) int { return cmp.Compare(a.Key, b.Key) })
+		return attribute.MapValue(fields...)
 	}
-	return log.Value{}
+	return attribute.Value{}
 }
