@@ -166,7 +166,7 @@ func follow(t *testing.T, blocks []block, up upstream, compiled map[string]strin
 	}
 	var last block // the last one that ran
 	var printed string
-	for _, b := range blocks {
+	for i, b := range blocks {
 		switch {
 		case b.notRun != "":
 			listAsNotRun(b, b.notRun)
@@ -189,6 +189,11 @@ func follow(t *testing.T, blocks []block, up upstream, compiled map[string]strin
 			saveProgram(s, b, compiled)
 		case b.language == "sh":
 			printed, last = s.run(b), b
+			next := ""
+			if i+1 < len(blocks) && blocks[i+1].isOutput() {
+				next = blocks[i+1].text
+			}
+			s.checkErrors(b, next)
 		case b.language == "ts" || b.language == "python" || b.language == "go":
 			printed, last = runProgram(s, b, compiled), b
 		}

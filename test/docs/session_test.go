@@ -23,6 +23,9 @@ import (
 // blockTimeout bounds a block on a loaded machine.
 const blockTimeout = 2 * time.Minute
 
+// httpErrors is the file with the statuses of failed requests.
+const httpErrors = ".http-errors"
+
 // session is the terminal of a reader who follows a page: one shell in a new
 // directory, with further terminals for what keeps running.
 type session struct {
@@ -51,7 +54,7 @@ func newSession(t *testing.T, bin string) *session {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd.Env = append(cleanEnv(t), "HOME="+s.dir, "PATH="+strings.Join([]string{commands(t), bin, filepath.Dir(node), os.Getenv("PATH")}, ":"), "TURNPIKE_LISTEN=127.0.0.1:"+s.ports["8080"], "PORT="+s.ports["3000"])
+	cmd.Env = append(cleanEnv(t), "HOME="+s.dir, "PATH="+strings.Join([]string{commands(t), bin, filepath.Dir(node), os.Getenv("PATH")}, ":"), "TURNPIKE_LISTEN=127.0.0.1:"+s.ports["8080"], "PORT="+s.ports["3000"], "HTTP_ERRORS="+filepath.Join(s.dir, httpErrors))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its background processes are ended with it
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -76,6 +79,7 @@ func newSession(t *testing.T, bin string) *session {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		_ = cmd.Wait()
 	})
+	s.save(httpErrors, "")
 	s.send("set -eu -o pipefail")
 	return s
 }
@@ -99,17 +103,22 @@ func cleanEnv(t *testing.T) []string {
 	return env
 }
 
-// commands returns a directory with turnpike, with a make whose only target is run, and with an npm that has nothing to do:
-// installPackages has installed the page's packages.
+// commands returns a directory with turnpike, with a make whose only target is run, with an npm that has nothing to do, because
+// installPackages has installed the page's packages, and with a curl that also saves the status of errors.
 func commands(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.Symlink(turnpike(t), filepath.Join(dir, "turnpike")); err != nil {
 		t.Fatal(err)
 	}
+	curl, err := exec.LookPath("curl")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, script := range map[string]string{
 		"make": "#!/bin/sh\ntest \"$*\" = run || { echo \"make $*: only make run is tested\"; exit 1; }\nexec turnpike serve\n",
 		"npm":  "#!/bin/sh\ntest \"$1\" = install || { echo \"npm $*: only npm install is tested\"; exit 1; }\n",
+		"curl": "#!/bin/sh\nheaders=$(mktemp)\n" + curl + " -D \"$headers\" \"$@\"\nstatus=$?\ngrep -a '^HTTP/[0-9.]* [45]' \"$headers\" >>\"$HTTP_ERRORS\"\nrm \"$headers\"\nexit $status\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
 			t.Fatal(err)
@@ -163,6 +172,17 @@ func (s *session) run(b block) string {
 			s.t.Fatalf("%s did not end within %v:\n%s", b, blockTimeout, s.read(out))
 		}
 	}
+}
+
+// checkErrors reports failed requests of the block that ran last, unless the block after it shows the status or the error.
+func (s *session) checkErrors(b block, next string) {
+	s.t.Helper()
+	for line := range strings.Lines(s.read(httpErrors)) {
+		if status := strings.Fields(line)[1]; !strings.Contains(next, status) && !strings.Contains(next, `"error"`) {
+			s.t.Errorf("%s: a request failed with %s, and the page doesn't show it", b, status)
+		}
+	}
+	s.save(httpErrors, "")
 }
 
 // start runs a block in another terminal. A block that ran there before is
