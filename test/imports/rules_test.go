@@ -19,7 +19,7 @@ var layers = []layer{
 	{"records", list("accounts endusers idempotency conversations access people limits spend catalog events audit files apifiles operators modelroutes contentlog")},
 	{"settings", list("config")},
 	{"upper ground", list("nodes visibility openai web docsite")},
-	{"middle ground", list("db safehttp jsonbody keyring addrlimit connlimit logsearch")},
+	{"middle ground", list("db budget safehttp jsonbody keyring addrlimit connlimit logsearch")},
 	{"lower ground", list("ids fault credits fsync audio clientip safeschema watch minisign parquet")},
 	{"public", list("webhook docs")},
 }
@@ -38,6 +38,7 @@ var sameLayer = []grant{
 	{from: list("operators"), to: list("access")},    // and the format of secrets
 	{from: list("endusers"), to: list("contentlog")}, // which has the content of their requests
 	{from: list("docsite"), to: list("web")},
+	{from: list("safehttp"), to: list("budget")},
 	{from: list("api"), to: list("tunnel")}, // its route passes the connection on
 }
 
