@@ -74,5 +74,5 @@ func (i *instance) newSignIn(o config.OIDC) *dashboard.SignInProvider {
 		return nil
 	}
 	return &dashboard.SignInProvider{Name: o.Name, Provider: people.NewProvider(people.ProviderSettings{Issuer: o.Issuer, ClientID: o.ClientID,
-		ClientSecret: string(o.ClientSecret), RedirectURL: i.URL() + dashboard.SignInCallback, TrustEmail: o.TrustEmail}, &http.Client{Timeout: signInTimeout, Transport: safehttp.WithoutUpgrades(nil)})}
+		ClientSecret: string(o.ClientSecret), RedirectURL: i.URL() + dashboard.SignInCallback, TrustEmail: o.TrustEmail}, &http.Client{Timeout: signInTimeout, Transport: safehttp.Bounded(nil)})}
 }

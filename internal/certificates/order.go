@@ -159,7 +159,7 @@ func (m *Manager) client(ctx context.Context) (_ *acme.Client, release func(), e
 		transport.TLSClientConfig = &tls.Config{RootCAs: m.Roots, MinVersion: tls.VersionTLS12}
 	}
 	client := &acme.Client{Key: key, DirectoryURL: m.Directory, UserAgent: "turnpike/" + m.Version,
-		HTTPClient: &http.Client{Transport: safehttp.WithoutUpgrades(transport), Timeout: requestTimeout}, RetryBackoff: retryNonce}
+		HTTPClient: &http.Client{Transport: safehttp.Bounded(transport), Timeout: requestTimeout}, RetryBackoff: retryNonce}
 	account := &acme.Account{ExternalAccountBinding: m.Binding}
 	if m.Email != "" {
 		account.Contact = []string{"mailto:" + m.Email}

@@ -78,7 +78,7 @@ func (req *request) openForm() *savedForm {
 	if req.session == nil || !req.openSealed(formCookie, formCookie, &packed) {
 		return nil
 	}
-	text, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(packed)), maxForm))
+	text, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(packed)), maxForm)) //budget:own it was sealed
 	f := new(savedForm)
 	if err != nil || json.Unmarshal(text, f) != nil || f.Session != "" && f.Session != req.session.ID || f.User != "" && f.User != req.session.UserID {
 		return nil

@@ -76,7 +76,7 @@ type Service struct {
 // New creates the service.
 func New(o Options) *Service {
 	return &Service{Options: o, visitors: addrlimit.New(o.ReportsPerMinute, o.Now), sightings: make(chan Sighting, maxQueued),
-		github: &githubKeys{url: o.GitHubKeysURL, now: o.Now, client: &http.Client{Timeout: fetchTimeout, Transport: safehttp.WithoutUpgrades(nil)}}}
+		github: &githubKeys{url: o.GitHubKeysURL, now: o.Now, client: &http.Client{Timeout: fetchTimeout, Transport: safehttp.Bounded(nil)}}}
 }
 
 // Admit counts a request without a key. If the client's network has sent too

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"time"
 
+	"turnpike/internal/safehttp"
+
 	collector "go.opentelemetry.io/proto/otlp/collector/logs/v1"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -60,7 +62,7 @@ func newOTLPClient() (*http.Client, *otlpTransport, error) {
 		timeout = time.Duration(ms) * time.Millisecond
 	}
 	t := &otlpTransport{Transport: transport}
-	return &http.Client{Transport: t, Timeout: timeout}, t, nil
+	return &http.Client{Transport: safehttp.Bounded(t), Timeout: timeout}, t, nil
 }
 
 func otlpVariable(name string) string {

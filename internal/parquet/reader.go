@@ -242,7 +242,7 @@ func parseMetadata(d *decoder) (c chunk) {
 
 // decompressor is shared, because a decoder is expensive to create.
 var decompressor = sync.OnceValues(func() (*zstd.Decoder, error) {
-	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(2), zstd.WithDecoderMaxMemory(maxPage), zstd.WithDecoderLowmem(true))
+	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(2), zstd.WithDecoderMaxMemory(maxPage), zstd.WithDecoderLowmem(true)) //budget:own pages of the archive are bounded
 })
 
 // ReadGroup returns the values of a row group, by column. It reads the bytes of the group in one call.

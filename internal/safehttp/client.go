@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -17,6 +18,8 @@ import (
 	"time"
 
 	"code.dny.dev/ssrf"
+
+	"turnpike/internal/budget"
 )
 
 const (
@@ -36,7 +39,11 @@ type ClientOptions struct {
 	TLSTimeout             time.Duration  // of the handshake; 10 s by default
 	RootCAs                *x509.CertPool // the system's by default
 	MaxResponseHeaderBytes int64          // 64 KiB by default
+	MaxResponseBytes       int64          // of a body; 1 MiB by default
 }
+
+// maxResponse is more than the responses of any API that Turnpike calls have, except for tools.
+const maxResponse = 1 << 20
 
 // Client returns a client with its own connection pool. It returns redirects
 // instead of following them, and uses no proxy and no compression. The context
@@ -60,8 +67,8 @@ func (g *Guard) Client(o ClientOptions) *http.Client {
 		MaxResponseHeaderBytes: cmp.Or(o.MaxResponseHeaderBytes, 64<<10),
 		DisableCompression:     true, // responses are recorded unchanged
 	}
-	return &http.Client{
-		Transport:     &transport{guard: g, pool: pool},
+	return &http.Client{ //budget:own the transport is bounded
+		Transport:     &transport{guard: g, pool: pool, bounded: bounded{withoutUpgrades{pool}, cmp.Or(o.MaxResponseBytes, maxResponse)}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
@@ -76,10 +83,11 @@ func (g *Guard) control(_ context.Context, network, address string, _ syscall.Ra
 	return g.CheckAddr(to.Addr())
 }
 
-// transport checks the URL of each request, and records how far a failed one got.
+// transport checks the URL of each request, limits the response, and records how far a failed one got.
 type transport struct {
-	guard *Guard
-	pool  *http.Transport
+	guard   *Guard
+	pool    *http.Transport
+	bounded bounded
 }
 
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -94,7 +102,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if ctx != req.Context() {
 		req = req.WithContext(ctx)
 	}
-	resp, err := refuseUpgrade(t.pool.RoundTrip(req))
+	resp, err := t.bounded.RoundTrip(req)
 	if isRefusedName(err) {
 		slog.Debug("refused to connect: the name leads to an address that is not allowed", "host", req.URL.Hostname(), "err", err)
 	}
@@ -123,15 +131,36 @@ func WithoutUpgrades(next http.RoundTripper) http.RoundTripper {
 type withoutUpgrades struct{ next http.RoundTripper }
 
 func (t withoutUpgrades) RoundTrip(req *http.Request) (*http.Response, error) {
-	return refuseUpgrade(t.next.RoundTrip(req))
-}
-
-func refuseUpgrade(resp *http.Response, err error) (*http.Response, error) {
+	resp, err := t.next.RoundTrip(req)
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
 		return resp, err
 	}
 	_ = resp.Body.Close()
 	return nil, ErrUpgraded
+}
+
+// Bounded returns a transport for servers that the operator chose. It fails with ErrUpgraded on 101, and
+// limits the body of a response to 1 MiB. A nil next means the default transport.
+func Bounded(next http.RoundTripper) http.RoundTripper {
+	return bounded{WithoutUpgrades(next), maxResponse}
+}
+
+type bounded struct {
+	next    http.RoundTripper
+	maxBody int64
+}
+
+// RoundTrip sends a request. The bytes of the response count toward the budget of the request's context.
+func (t bounded) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := t.next.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{budget.Of(req.Context()).Charge(resp.Body, t.maxBody), resp.Body}
+	return resp, nil
 }
 
 // Policy is the set of exceptions that the operator allows.

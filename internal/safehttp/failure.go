@@ -223,7 +223,7 @@ func hasLargeHeaders(err error) bool {
 }
 
 // isMalformed is for errors without a stage: from reading a body, from
-// WithoutUpgrades, and the one that http.Client itself adds.
+// Bounded, and the one that http.Client itself adds.
 func isMalformed(err error) bool {
 	return errors.Is(err, ErrUpgraded) || mentions(err, "malformed", "chunk", "failed to parse Location header")
 }

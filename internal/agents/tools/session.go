@@ -46,7 +46,7 @@ func (x *Executor) connect(ctx context.Context, spec Spec, headers map[string]st
 	session, err := client.Connect(ctx, &mcp.StreamableClientTransport{
 		Endpoint: spec.ServerURL,
 		// Redirects are not followed.
-		HTTPClient:           &http.Client{Transport: w, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		HTTPClient:           &http.Client{Transport: w, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, //budget:own its base is bounded
 		MaxRetries:           2,
 		MaxEventSize:         sessionBytes,
 		DisableStandaloneSSE: true,

@@ -151,7 +151,7 @@ func NewExecutor(guard *safehttp.Guard, version string) *Executor {
 		agent:   "Turnpike/" + version + " (agents)",
 		version: version,
 		single:  retryExhausted{guard.Client(safehttp.ClientOptions{MaxIdlePerHost: -1}).Transport},
-		pooled:  retryExhausted{guard.Client(safehttp.ClientOptions{}).Transport},
+		pooled:  retryExhausted{guard.Client(safehttp.ClientOptions{MaxResponseBytes: sessionBytes}).Transport},
 	}
 }
 

@@ -1,7 +1,6 @@
 package anthropic
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"net/http"
@@ -177,7 +176,7 @@ func (p *Provider) ReadBatch(ctx context.Context, s *providers.BatchState, use f
 		return err
 	}
 	defer resp.Body.Close()
-	return wire.EachLine(bufio.NewReader(resp.Body), func(text []byte) error {
+	return wire.EachLine(resp.Body, func(text []byte) error {
 		var l struct {
 			CustomID string `json:"custom_id"`
 			Result   struct {

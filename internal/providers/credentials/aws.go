@@ -19,6 +19,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
 	"turnpike/internal/providers"
+	"turnpike/internal/safehttp"
 )
 
 const bedrockService = "bedrock"
@@ -41,7 +42,7 @@ var _ providers.Renewer = (*AWS)(nil)
 // NewAWS returns a credential for Bedrock. An empty region comes from AWS_REGION, or from the server's
 // name. An empty profile is AWS_PROFILE, or the default one.
 func NewAWS(region, profile string) *AWS {
-	client := &http.Client{Timeout: fetchTimeout / 3}
+	client := &http.Client{Timeout: fetchTimeout / 3, Transport: safehttp.Bounded(nil)}
 	chain := credentials.NewChainCredentials([]credentials.Provider{&credentials.EnvAWS{}, &credentials.FileAWSCredentials{Profile: profile}, &credentials.IAM{Client: client}})
 	return &AWS{region: cmp.Or(region, os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION")), chain: chain, signer: v4.NewSigner(), now: time.Now}
 }

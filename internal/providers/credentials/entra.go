@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -17,7 +16,9 @@ import (
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/clientcredentials"
 
+	"turnpike/internal/budget"
 	"turnpike/internal/providers"
+	"turnpike/internal/safehttp"
 )
 
 // Entra is how Turnpike signs in to Microsoft Entra ID. Empty fields come from the variables that
@@ -32,12 +33,12 @@ type Entra struct {
 }
 
 const (
+	maxTokenResponse = 1 << 20
 	azureScope       = "https://cognitiveservices.azure.com/.default"
 	azureResource    = "https://cognitiveservices.azure.com"
 	publicAuthority  = "https://login.microsoftonline.com"
 	azureMetadata    = "http://169.254.169.254/metadata/identity/oauth2/token"
 	assertionType    = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-	maxTokenResponse = 1 << 20
 )
 
 // NewEntra returns a credential for Azure OpenAI: by a client's secret, by a federated token of a
@@ -106,7 +107,7 @@ func (e Entra) managedIdentity(ctx context.Context) (Token, error) {
 		AccessToken string      `json:"access_token"`
 		ExpiresOn   json.Number `json:"expires_on"` // Unix time, as a string
 	}
-	err = json.NewDecoder(io.LimitReader(resp.Body, maxTokenResponse)).Decode(&out)
+	err = json.NewDecoder(budget.Of(ctx).Charge(resp.Body, maxTokenResponse)).Decode(&out)
 	seconds, notNumber := strconv.ParseInt(string(out.ExpiresOn), 10, 64)
 	if resp.StatusCode != http.StatusOK || err != nil || notNumber != nil {
 		return Token{}, fmt.Errorf("managed identity: the metadata service returned status %d without a token", resp.StatusCode)
@@ -116,7 +117,7 @@ func (e Entra) managedIdentity(ctx context.Context) (Token, error) {
 
 // signInClient sends requests to servers that issue tokens. A redirect could send a secret to another
 // server.
-var signInClient = &http.Client{Timeout: fetchTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+var signInClient = &http.Client{Timeout: fetchTimeout, Transport: safehttp.Bounded(nil), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 
 func withClient(ctx context.Context) context.Context {
 	return context.WithValue(ctx, oauth2.HTTPClient, signInClient)

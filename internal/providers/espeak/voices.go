@@ -80,7 +80,7 @@ func (v *voices) load(ctx context.Context, path string) (map[string]string, erro
 		if err != nil {
 			return nil, err
 		}
-		text, err := io.ReadAll(out)
+		text, err := io.ReadAll(out) //budget:own a list of the installed program
 		out.Close()
 		if err != nil {
 			return nil, err

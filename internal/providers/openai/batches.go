@@ -1,7 +1,6 @@
 package openai
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -200,7 +199,7 @@ func (p *Provider) ReadBatch(ctx context.Context, s *providers.BatchState, use f
 
 // readResults reads lines in OpenAI's format.
 func readResults(from io.Reader, use func(providers.BatchResult) error) error {
-	return wire.EachLine(bufio.NewReader(from), func(text []byte) error {
+	return wire.EachLine(from, func(text []byte) error {
 		var l struct {
 			CustomID string `json:"custom_id"`
 			Response *struct {

@@ -11,14 +11,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"turnpike/internal/budget"
+	"turnpike/internal/fault"
 	"turnpike/internal/providers"
 )
 
 const (
 	// maxResponse limits a response. Several images may come inside JSON.
 	maxResponse = 64 << 20
-	// shortResponse is how much memory an announced length gets before the body has arrived.
-	shortResponse = 64 << 10
 )
 
 // body is the body of a response. Its reads have a timeout and return failures.
@@ -107,7 +107,7 @@ func (b *body) Close() error {
 func (b *body) readWithin(timeout time.Duration, limit int64) ([]byte, error) {
 	timer := time.AfterFunc(timeout, func() { b.cancel(idleError(timeout)) })
 	defer timer.Stop()
-	return io.ReadAll(io.LimitReader(b, limit))
+	return io.ReadAll(io.LimitReader(b, limit)) //budget:own at most 64 KiB
 }
 
 // ReadAll reads and closes the body of a response.
@@ -116,21 +116,19 @@ func ReadAll(resp *http.Response) ([]byte, error) { return ReadAtMost(resp, maxR
 // ReadAtMost reads and closes a body. It fails if the body has more than limit bytes.
 func ReadAtMost(resp *http.Response, limit int64) ([]byte, error) {
 	defer resp.Body.Close()
-	all, err := readAll(http.MaxBytesReader(nil, resp.Body, limit), resp.ContentLength)
+	all, err := budgetOf(resp.Body).ReadAll(budget.Source{From: resp.Body, Limit: limit, Expected: resp.ContentLength})
 	if err != nil {
 		return nil, cut(err)
 	}
 	return all, nil
 }
 
-// readAll reads a body of the announced length, which may be wrong, or -1.
-func readAll(from io.Reader, announced int64) ([]byte, error) {
-	if announced < 0 || announced > shortResponse {
-		return io.ReadAll(from)
+// budgetOf returns the budget of the request whose response has the body.
+func budgetOf(source io.Reader) *budget.Budget {
+	if b, ok := source.(*body); ok {
+		return budget.Of(b.ctx)
 	}
-	all := bytes.NewBuffer(make([]byte, 0, announced+bytes.MinRead))
-	_, err := all.ReadFrom(from)
-	return all.Bytes(), err
+	return budget.Of(context.Background())
 }
 
 // cut returns the failure of a body that can't be read to its end.
@@ -141,8 +139,11 @@ func cut(err error) error {
 // knownFailure returns the failure that an error contains, or nil.
 func knownFailure(err error) error {
 	var known *providers.Failure
-	var tooLong *http.MaxBytesError
+	var tooLong *budget.TooLargeError
+	full, refused := fault.As(err) // the memory of all requests is in use
 	switch {
+	case refused:
+		return full
 	case errors.As(err, &known):
 		return known
 	case errors.As(err, &tooLong):
@@ -154,10 +155,18 @@ func knownFailure(err error) error {
 }
 
 // EachLine calls use for each line that isn't empty. Its bytes are valid until use returns.
-func EachLine(from *bufio.Reader, use func(line []byte) error) error {
+func EachLine(from io.Reader, use func(line []byte) error) error {
 	var line []byte
-	for {
-		part, err := from.ReadSlice('\n')
+	of, reserved := budgetOf(from), int64(0)
+	defer func() { of.Return(reserved) }()
+	for buffered := bufio.NewReader(from); ; {
+		part, err := buffered.ReadSlice('\n')
+		if more := int64(len(line)+len(part)) - reserved; more > 0 {
+			if err := of.Reserve(more); err != nil {
+				return err
+			}
+			reserved += more
+		}
 		if line = append(line, part...); len(line) > maxResponse {
 			return ProtocolFailure("a line has more than %d bytes", int64(maxResponse))
 		}

@@ -70,7 +70,7 @@ func NewClient(t Timeouts) *Client {
 	return &Client{
 		firstByte: &timeoutError{"no response", t.FirstByte},
 		idle:      idleError(t.Idle),
-		http: &http.Client{
+		http: &http.Client{ //budget:own the body of each response is read with its budget
 			CheckRedirect: stayOnHost,
 			Transport: &http.Transport{
 				Proxy:                  http.ProxyFromEnvironment,
@@ -230,7 +230,7 @@ func (c *Client) authenticate(req *http.Request, body []byte) error {
 // clientFor returns the HTTP client, or one with the transport of the context.
 func (c *Client) clientFor(ctx context.Context) *http.Client {
 	if t := providers.TransportOf(ctx); t != nil {
-		return &http.Client{CheckRedirect: stayOnHost, Transport: t}
+		return &http.Client{CheckRedirect: stayOnHost, Transport: t} //budget:own it sends nothing
 	}
 	return c.http
 }

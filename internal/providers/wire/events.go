@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"turnpike/internal/budget"
 	"turnpike/internal/providers"
 )
 
@@ -36,13 +37,16 @@ type Events struct {
 	data    []byte // of an event with several lines
 	err     error
 	limit   int // bytes of an event
+
+	budget   *budget.Budget
+	reserved int64 // of the budget, for a large event
 }
 
 var fullBuffers = sync.Pool{New: func() any { return new([fullBuffer]byte) }}
 
 // NewEvents reads the events of a response's body. beforeWait may be nil: see BeforeWait.
 func NewEvents(resp *http.Response, beforeWait func() error) *Events {
-	e := &Events{source: resp.Body, data: []byte{}, limit: maxEvent}
+	e := &Events{source: resp.Body, data: []byte{}, limit: maxEvent, budget: budgetOf(resp.Body)}
 	e.buf = e.first[:0]
 	BeforeWait(resp, beforeWait)
 	return e
@@ -87,22 +91,36 @@ func (e *Events) read() {
 		e.buf, e.readErr = nil, errLongEvent
 		return
 	case len(e.buf) == cap(e.buf):
-		e.grow(min(len(e.buf)+max(len(e.buf), fullBuffer), e.limit+1))
+		if e.readErr = e.grow(min(len(e.buf)+max(len(e.buf), fullBuffer), e.limit+1)); e.readErr != nil {
+			return
+		}
 	case full && cap(e.buf) < fullBuffer:
-		e.grow(fullBuffer)
+		_ = e.grow(fullBuffer) // which is free
 	}
 	n, err := io.ReadAtLeast(e.source, e.buf[len(e.buf):cap(e.buf)], 1)
 	e.buf, e.readErr = e.buf[:len(e.buf)+n], err
 }
 
 // grow replaces the buffer by one for at least size bytes.
-func (e *Events) grow(size int) {
+func (e *Events) grow(size int) error {
 	if e.full == nil && len(e.buf) < fullBuffer && e.limit >= fullBuffer {
 		e.full = fullBuffers.Get().(*[fullBuffer]byte)
 		e.buf = append(e.full[:0], e.buf...)
-		return
+		return nil
+	}
+	if err := e.reserve(size - len(e.buf)); err != nil {
+		return err
 	}
 	e.buf = append(make([]byte, 0, size), e.buf...)
+	return nil
+}
+
+func (e *Events) reserve(bytes int) error {
+	err := e.budget.Reserve(int64(bytes))
+	if err == nil {
+		e.reserved += int64(bytes)
+	}
+	return err
 }
 
 // Next returns the next event with data; the name may be empty. The data is valid until the next
@@ -137,6 +155,10 @@ func (e *Events) Next() (name string, data []byte, err error) {
 			}
 			if hasData {
 				e.data = append(e.data, '\n')
+			}
+			if err := e.reserve(len(value)); err != nil {
+				e.err = err
+				return "", nil, err
 			}
 			e.data, hasData = append(e.data, value...), true
 		}
@@ -181,6 +203,8 @@ func (e *Events) Drain() {
 // Close ends the request. The data of the last event is no longer valid.
 func (e *Events) Close() error {
 	e.releaseFull()
+	e.budget.Return(e.reserved)
+	e.reserved = 0
 	return e.source.Close()
 }
 
