@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"turnpike/internal/audio/duration"
+	"turnpike/internal/budget"
 	"turnpike/internal/catalog"
 	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
@@ -51,7 +52,7 @@ type audioInput struct{ milliseconds int64 }
 var singleFields = []string{"model", "response_format", "stream", "language", "prompt"}
 
 // ParseTranscription reads a form in OpenAI's format. Unknown fields are left to the provider.
-func ParseTranscription(in *TranscriptionForm) (*TranscriptionParams, error) {
+func ParseTranscription(ctx context.Context, in *TranscriptionForm) (*TranscriptionParams, error) {
 	p := &TranscriptionParams{Format: "json"}
 	if err := checkFieldNames(in.Fields); err != nil {
 		return nil, err
@@ -94,8 +95,14 @@ func ParseTranscription(in *TranscriptionForm) (*TranscriptionParams, error) {
 	if len(in.File.Data) == 0 {
 		return nil, fault.Missing("file", "file is required. Send the audio file to transcribe.")
 	}
-	if d, err := duration.Measure(in.File.Data); err == nil {
-		p.Milliseconds = max(1, (d + time.Millisecond - 1).Milliseconds())
+	err = budget.Of(ctx).Decode(ctx, 0, func() error {
+		if d, err := duration.Measure(ctx, in.File.Data); err == nil {
+			p.Milliseconds = max(1, (d + time.Millisecond - 1).Milliseconds())
+		}
+		return ctx.Err()
+	})
+	if err != nil {
+		return nil, err
 	}
 	// Providers round up to seconds.
 	seconds := (p.Milliseconds + 999) / 1000
@@ -147,7 +154,7 @@ func (g *Gateway) CheckTranscription(ctx context.Context, o Owner, p *Transcript
 // Transcribe turns speech into text. The price is by the second or by token: the provider's count,
 // or else how long the file plays.
 func (g *Gateway) Transcribe(ctx context.Context, c Call, in *TranscriptionForm) (*Response, error) {
-	p, err := ParseTranscription(in)
+	p, err := ParseTranscription(ctx, in)
 	if err != nil {
 		return nil, err
 	}

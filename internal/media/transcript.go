@@ -31,7 +31,7 @@ type transcriptInput struct {
 
 // DraftTranscript validates a request for a transcription.
 func (s *Service) DraftTranscript(ctx context.Context, from Caller, in *TranscriptRequest) (*Draft, error) {
-	p, err := gateway.ParseTranscription(&in.TranscriptionForm)
+	p, err := gateway.ParseTranscription(ctx, &in.TranscriptionForm)
 	if err != nil {
 		return nil, err
 	}

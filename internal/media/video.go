@@ -14,6 +14,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"turnpike/internal/budget"
 	"turnpike/internal/catalog"
 	"turnpike/internal/fault"
 	"turnpike/internal/files"
@@ -222,7 +223,7 @@ func (s *Service) readSource(ctx context.Context, j *Job, f *outputFile) ([]byte
 		return nil, err
 	}
 	defer file.Close()
-	return io.ReadAll(file)
+	return budget.Of(ctx).ReadAll(budget.Source{From: file, Limit: f.Bytes, Expected: f.Bytes})
 }
 
 func (s *Service) pollVideo(ctx context.Context, j *Job, t *task, m taskOutput) *result {

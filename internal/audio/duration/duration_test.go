@@ -2,7 +2,9 @@ package duration
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -63,7 +65,7 @@ func TestDurationOfEveryFormat(t *testing.T) {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
 			const want = 7300 * time.Millisecond
-			got, err := Measure(encode(t, want.Seconds(), e.name, e.options...))
+			got, err := Measure(t.Context(), encode(t, want.Seconds(), e.name, e.options...))
 			// Codecs pad the beginning and the end, by up to three frames of 72 ms.
 			if diff := got - want; err != nil || diff < -10*time.Millisecond || diff > 230*time.Millisecond {
 				t.Errorf("got %v, %v", got, err)
@@ -115,7 +117,7 @@ func TestFalseHeadersDoNotShortenAFile(t *testing.T) {
 		"m4a: duration":              replaceAll(replaceAll(m4a, "mdhd", 16, one), "mvhd", 16, one),
 		"flac: samples":              shortFLAC,
 	} {
-		got, err := Measure(file)
+		got, err := Measure(t.Context(), file)
 		if err != nil || got < (seconds-1)*time.Second {
 			t.Errorf("%s: got %v, %v", name, got, err)
 		}
@@ -134,9 +136,57 @@ func TestOtherFilesHaveNoDuration(t *testing.T) {
 		"unknown codec": bytes.Replace(webm, []byte("A_OPUS"), []byte("A_DTS\x00"), 1),
 		"speex in ogg":  append([]byte("OggS\x00\x02"), append(make([]byte, 20), "\x01\x08Speex   "...)...),
 	} {
-		if got, err := Measure(file); err == nil {
+		if got, err := Measure(t.Context(), file); err == nil {
 			t.Errorf("%s: got %v", name, got)
 		}
+	}
+}
+
+// A file of 32 MiB could have millions of tracks. Looking each block up among them took hours (N4).
+func TestFilesWithManyTracksAreRejected(t *testing.T) {
+	t.Parallel()
+	page := func(serial byte) []byte {
+		head := append([]byte("OggS\x00\x02"), make([]byte, 21)...)
+		head[14], head[26] = serial, 1
+		return append(append(head, 8), "OpusHead"...)
+	}
+	var ogg []byte
+	for serial := range byte(maxTracks + 1) {
+		ogg = append(ogg, page(serial)...)
+	}
+	for name, file := range map[string][]byte{
+		"webm": append([]byte{0x1A, 0x45, 0xDF, 0xA3, 0x80}, bytes.Repeat([]byte{idTrackEntry, 0x80}, maxTracks+1)...),
+		"mp4":  append([]byte("\x00\x00\x00\x0cftypisom"), bytes.Repeat([]byte("\x00\x00\x00\x08trak"), maxTracks+1)...),
+		"ogg":  ogg,
+	} {
+		if got, err := Measure(t.Context(), file); !errors.Is(err, errTracks) {
+			t.Errorf("%s: got %v, %v, want %v", name, got, err, errTracks)
+		}
+	}
+}
+
+// Recursion into each box would use up the stack, which ends the process.
+func TestNestedBoxesAreNotEntered(t *testing.T) {
+	t.Parallel()
+	const levels = 1 << 20
+	entry := make([]byte, 28, 28+8*levels)
+	for i := range levels {
+		entry = append(binary.BigEndian.AppendUint32(entry, uint32(8*(levels-i))), "wave"...)
+	}
+	description := append(binary.BigEndian.AppendUint32(make([]byte, 8), uint32(8+len(entry))), append([]byte("mp4a"), entry...)...)
+	track := new(mp4Track)
+	track.readDescriptions(description)
+	if !track.unsupported {
+		t.Error("a description without a codec was accepted")
+	}
+}
+
+func TestMeasuringEndsWithTheRequest(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Measure(ctx, encode(t, 1, "a.mp3")); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
 }
 
@@ -148,7 +198,7 @@ func FuzzMeasure(f *testing.F) {
 		f.Add(encode(f, 0.1, e.name, e.options...))
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
-		if d, err := Measure(file); err == nil && d <= 0 {
+		if d, err := Measure(t.Context(), file); err == nil && d <= 0 {
 			t.Errorf("got %v", d)
 		}
 	})

@@ -7,7 +7,7 @@ import (
 
 // ofFLAC counts the frames. The header's number of samples is optional, and a decoder plays what
 // follows it.
-func ofFLAC(file []byte) (total time.Duration, err error) {
+func (w *watch) ofFLAC(file []byte) (total time.Duration, err error) {
 	if len(file) < 42 || file[4]&0x7F != 0 { // STREAMINFO comes first
 		return 0, errUnknown
 	}
@@ -21,7 +21,7 @@ func ofFLAC(file []byte) (total time.Duration, err error) {
 		at += 4 + int(file[at+1])<<16 + int(file[at+2])<<8 + int(file[at+3])
 	}
 	samples := map[uint64]uint64{} // by rate
-	for at+6 <= len(file) {
+	for at+6 <= len(file) && !w.ended() {
 		if file[at] != 0xFF || file[at+1]&0xFE != 0xF8 {
 			at++
 			continue

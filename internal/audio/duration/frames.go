@@ -18,8 +18,8 @@ const minChain = 3
 
 // ofFrames measures MP3 and AAC files, which are frames without a container. It looks for them in
 // all of the file, also in tags.
-func ofFrames(file []byte) (total time.Duration, err error) {
-	for at := 0; at+7 <= len(file); {
+func (w *watch) ofFrames(file []byte) (total time.Duration, err error) {
+	for at := 0; at+7 <= len(file) && !w.ended(); {
 		size, d := chain(file[at:])
 		if size == 0 {
 			at++

@@ -23,14 +23,17 @@ func (t *mp4Track) addFrames(n uint64, size uint32) {
 
 // mp4File is what the walk collects.
 type mp4File struct {
+	*watch
 	tracks []*mp4Track
 	depth  int
 }
 
 // ofMP4 counts the frames of each audio track. Their times are only labels.
-func ofMP4(file []byte) (longest time.Duration, err error) {
-	var f mp4File
-	f.walk(file)
+func (w *watch) ofMP4(file []byte) (longest time.Duration, err error) {
+	f := mp4File{watch: w}
+	if f.walk(file); len(f.tracks) > maxTracks {
+		return 0, errTracks
+	}
 	for _, t := range f.tracks {
 		if !t.sound {
 			continue
@@ -83,6 +86,9 @@ func (f *mp4File) walk(data []byte) {
 }
 
 func (f *mp4File) visit(name string, body []byte) {
+	if len(f.tracks) > maxTracks || f.ended() {
+		return
+	}
 	switch name {
 	case "moov", "mdia", "minf", "stbl", "moof":
 		f.walk(body)
@@ -232,12 +238,14 @@ func (t *mp4Track) readDescriptions(body []byte) {
 		case 2:
 			boxes = boxes[min(36, len(boxes)):]
 		}
-		found := false
+		found, outer := false, true
 		var visit func(name string, body []byte)
 		visit = func(inner string, body []byte) {
 			switch {
-			case inner == "wave" && name == "mp4a":
+			case inner == "wave" && name == "mp4a" && outer:
+				outer = false
 				eachBox(body, visit)
+				outer = true
 			case inner == "esds" && name == "mp4a" && len(body) >= 4:
 				config, ok := readAACConfig(decoderConfig(body[4:]))
 				t.use(config, ok)

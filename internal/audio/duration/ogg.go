@@ -25,9 +25,9 @@ type counter interface {
 
 // ofOgg counts the samples of all packets, because positions of pages are only labels. Streams
 // that follow each other add up, and so do those that play together.
-func ofOgg(file []byte) (total time.Duration, err error) {
+func (w *watch) ofOgg(file []byte) (total time.Duration, err error) {
 	streams := map[uint32]*oggStream{}
-	for at := 0; ; {
+	for at := 0; !w.ended(); {
 		next := bytes.Index(file[at:], []byte("OggS"))
 		if next < 0 {
 			break
@@ -46,6 +46,9 @@ func ofOgg(file []byte) (total time.Duration, err error) {
 		if s == nil || page[5]&2 != 0 { // the stream begins, or another with the same number
 			if s != nil {
 				total = add(total, s.duration())
+			}
+			if len(streams) == maxTracks {
+				return 0, errTracks
 			}
 			s = new(oggStream)
 			streams[serial] = s
@@ -70,6 +73,10 @@ func ofOgg(file []byte) (total time.Duration, err error) {
 			if err := s.read(part); err != nil {
 				return 0, err
 			}
+		}
+		if page[5]&4 != 0 { // the last page of the stream
+			total = add(total, s.duration())
+			delete(streams, serial)
 		}
 		at = len(file) - len(body)
 	}

@@ -36,9 +36,9 @@ type webmTrack struct {
 
 // ofWebM counts the samples of all blocks of audio tracks. Elements whose size is unknown, as in a
 // recording, and those that contain others are entered and never left: their IDs are distinct.
-func ofWebM(file []byte) (longest time.Duration, err error) {
+func (w *watch) ofWebM(file []byte) (longest time.Duration, err error) {
 	var tracks []*webmTrack
-	for rest := file; len(rest) > 0; {
+	for rest := file; len(rest) > 0 && !w.ended(); {
 		id, n := readVint(rest, true)
 		if n == 0 {
 			break
@@ -50,6 +50,9 @@ func ofWebM(file []byte) (longest time.Duration, err error) {
 		rest = rest[n+m:]
 		switch id {
 		case idTrackEntry:
+			if len(tracks) == maxTracks {
+				return 0, errTracks
+			}
 			tracks = append(tracks, new(webmTrack))
 			continue
 		case idSegment, idTracks, idCluster, idBlockGroup:

@@ -79,11 +79,7 @@ func TestWorkOfCountingIsBounded(t *testing.T) {
 func TestTextIsCountedExactlyUpToTheLimit(t *testing.T) {
 	t.Parallel()
 	s, counted := counting()
-	c, err := s.tokenizer.acquire(t.Context(), maxCounted)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.release()
+	c := &counter{tokenizer: s.tokenizer, left: maxCounted}
 	text := strings.Repeat("The quick brown fox. ", maxCounted/21)
 	if got, want := c.count(text), o200k.Count(text); got != want {
 		t.Errorf("counted %d tokens, want %d", got, want)
@@ -131,62 +127,20 @@ func TestWorkOfEmbeddingsIsBounded(t *testing.T) {
 	}
 }
 
-func TestLargeRequestsAreCountedInASlot(t *testing.T) {
+// Decode fails if the request has ended, so this shows what runs in it.
+func TestOnlyLargeRequestsWaitForDecoding(t *testing.T) {
 	t.Parallel()
-	s := New(Options{})
-	var taken []int
-	s.tokenizer.ends = func(text string) iter.Seq[int] {
-		taken = append(taken, len(s.tokenizer.slots))
-		return o200k.Ends(text)
-	}
-	chat := func(text string) error {
-		_, err := s.Chat(t.Context(), chatOf(t, nil, text))
-		return err
-	}
-	for name, c := range map[string]struct {
-		ask  func() error
-		want int
-	}{
-		"a small chat":       {func() error { return chat("Hi") }, 0},
-		"a large chat":       {func() error { return chat(strings.Repeat("Hi ", smallRequest)) }, 1},
-		"a chat that is cut": {func() error { return chat(strings.Repeat("[[sim:cut=0]] ", smallRequest)) }, 1},
-		"a long answer":      {func() error { return chat("[[sim:length=5000]]") }, 1},
-		"an embedding": {func() error {
-			_, err := s.Embeddings(t.Context(), "m", []byte(`{"input":"Hi"}`))
-			return err
-		}, 1},
-	} {
-		taken = nil
-		if err := c.ask(); err != nil && name != "a chat that is cut" {
-			t.Fatal(err)
-		}
-		for _, got := range taken {
-			if got != c.want {
-				t.Errorf("%s was counted with %d slots taken, want %d", name, got, c.want)
-				break
-			}
-		}
-		if n := len(s.tokenizer.slots); n != 0 || len(taken) == 0 {
-			t.Errorf("%s: %d slots are taken afterward, want 0; %d texts were counted", name, n, len(taken))
-		}
-	}
-}
-
-func TestWaitingForASlotEndsWithTheRequest(t *testing.T) {
-	t.Parallel()
-	s := New(Options{})
-	for range cap(s.tokenizer.slots) {
-		if _, err := s.tokenizer.acquire(t.Context(), maxCounted); err != nil {
-			t.Fatal(err)
-		}
-	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.tokenizer.acquire(ctx, maxCounted); !errors.Is(err, context.Canceled) {
-		t.Errorf("with all slots taken got %v, want context.Canceled", err)
+	s := New(Options{})
+	for size, want := range map[int]error{smallRequest: nil, smallRequest + 1: context.Canceled} {
+		if err := s.tokenizer.counting(ctx, size, func(*counter) error { return nil }); !errors.Is(err, want) {
+			t.Errorf("counting %d bytes of a request that has ended: %v, want %v", size, err, want)
+		}
 	}
-	if _, err := s.tokenizer.acquire(ctx, smallRequest); err != nil {
-		t.Errorf("a small request needs no slot, got %v", err)
+	images := &providers.ImageRequest{Body: []byte(`{"prompt":"a","size":"64x64"}`)}
+	if _, err := s.Images(ctx, images); !errors.Is(err, context.Canceled) {
+		t.Errorf("drawing for a request that has ended: %v, want %v", err, context.Canceled)
 	}
 }
 

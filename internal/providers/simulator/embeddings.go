@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"strings"
 
+	"turnpike/internal/budget"
 	"turnpike/internal/fault"
 	"turnpike/internal/openai"
 	"turnpike/internal/providers"
@@ -25,6 +26,9 @@ const (
 // numbersPerWord is how many numbers of a vector a word changes. Changing all of
 // them would take 50 times as long.
 const numbersPerWord = 32
+
+// bytesPerNumber is the memory of a number: four bytes, its text, and the growth of the response.
+const bytesPerNumber = 40
 
 // Embeddings returns vectors of length 1 that depend only on the text. Texts
 // with common words are closer to each other than others.
@@ -47,23 +51,25 @@ func (s *Simulator) Embeddings(ctx context.Context, model string, body []byte) (
 		}
 		size = int(*in.Dimensions)
 	}
-	c, err := s.tokenizer.acquire(ctx, len(body)+len(inputs)*4*size) // a number has four bytes
-	if err != nil {
+	if err := budget.Of(ctx).Reserve(int64(len(inputs) * size * bytesPerNumber)); err != nil {
 		return nil, err
 	}
-	defer c.release()
-	tokens, err := c.countInputs(inputs)
-	if err != nil {
-		return nil, err
-	}
-	vectors := make([][]float32, len(inputs))
-	for i, x := range inputs {
-		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("simulator: %w", err)
+	var out []byte
+	tokens := 0
+	err = s.tokenizer.counting(ctx, len(body)+len(inputs)*4*size, func(c *counter) (err error) {
+		if tokens, err = c.countInputs(inputs); err != nil {
+			return err
 		}
-		vectors[i] = embed(x.text, size)
-	}
-	out, err := openai.EncodeEmbeddings(model, vectors, in.EncodingFormat, int64(tokens))
+		vectors := make([][]float32, len(inputs))
+		for i, x := range inputs {
+			if err := ctx.Err(); err != nil {
+				return fmt.Errorf("simulator: %w", err)
+			}
+			vectors[i] = embed(x.text, size)
+		}
+		out, err = openai.EncodeEmbeddings(model, vectors, in.EncodingFormat, int64(tokens))
+		return err
+	})
 	return &providers.Response{Body: out, Usage: providers.Usage{InputTokens: int64(tokens)}}, err
 }
 

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"image"
 	"image/color"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/HugoSmits86/nativewebp"
 
+	"turnpike/internal/budget"
 	"turnpike/internal/fault"
 	"turnpike/internal/providers"
 )
@@ -42,7 +42,7 @@ func (s *Simulator) Images(ctx context.Context, req *providers.ImageRequest) (*p
 	if !ok {
 		return nil, fault.Invalid("output_format", "output_format must be png, jpeg or webp.")
 	}
-	source, mask, err := readSources(req)
+	source, err := checkSources(req)
 	if err != nil {
 		return nil, err
 	}
@@ -55,55 +55,75 @@ func (s *Simulator) Images(ctx context.Context, req *providers.ImageRequest) (*p
 		return nil, err
 	}
 	count := int(*in.N)
+	pixels := int64(size.width) * int64(size.height)
+	// The sources and the files stay in memory.
+	if err := budget.Of(ctx).Reserve(pixels * int64(2*nrgbaBytes+count)); err != nil {
+		return nil, err
+	}
+	d := drawing{size: size, prompt: prompt, format: format}
+	if err := d.readSources(ctx, req); err != nil {
+		return nil, err
+	}
 	result := &providers.ImageResult{Usage: providers.Usage{Images: int64(count), InputTokens: int64(len(prompt)+3) / 4,
 		OutputTokens: int64(count) * imageTokens(size.width, size.height)}}
 	for i := range count {
-		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("simulator: %w", err)
-		}
-		colors := gradient(sha256.Sum256([]byte(strconv.Itoa(i)+prompt)), size.width, size.height)
-		var drawn image.Image = colors
-		if source != nil {
-			drawn = edit(source, mask, colors)
-		}
-		if err := sendPartials(req, format, drawn); err != nil {
-			return nil, err
-		}
-		file, err := format.file(drawn)
+		var files []providers.Image
+		err := budget.Of(ctx).Decode(ctx, pixels*3*nrgbaBytes, func() (err error) {
+			files, err = d.draw(i, req.PartialImages)
+			return err
+		})
 		if err != nil {
 			return nil, err
 		}
-		result.Images = append(result.Images, file)
+		for n, file := range files[:req.PartialImages] {
+			if err := req.Partial(n, file); err != nil {
+				return nil, err
+			}
+		}
+		result.Images = append(result.Images, files[req.PartialImages])
 	}
 	return result, nil
 }
 
-// sendPartials sends the image with more and more of its rows.
-func sendPartials(req *providers.ImageRequest, format imageFormat, m image.Image) error {
-	for i := range req.PartialImages {
-		part := image.NewNRGBA(m.Bounds())
-		top := m.Bounds()
-		top.Max.Y = top.Min.Y + top.Dy()*(i+1)/(req.PartialImages+1)
-		draw.Draw(part, top, m, top.Min, draw.Src)
-		file, err := format.file(part)
-		if err != nil {
-			return err
-		}
-		if err := req.Partial(i, file); err != nil {
-			return err
-		}
+// drawing is what the images of a request have in common.
+type drawing struct {
+	size
+	prompt       string
+	format       imageFormat
+	source, mask *image.NRGBA // nil without one; of the size of the drawing
+}
+
+// draw returns the files of an image, after partial ones with more and more of its rows.
+func (d *drawing) draw(i, partials int) (files []providers.Image, err error) {
+	colors := gradient(sha256.Sum256([]byte(strconv.Itoa(i)+d.prompt)), d.width, d.height)
+	var drawn image.Image = colors
+	if d.source != nil {
+		drawn = edit(d.source, d.mask, colors)
 	}
-	return nil
+	for n := range partials + 1 {
+		part := drawn
+		if n < partials {
+			rows := image.NewNRGBA(drawn.Bounds())
+			top := drawn.Bounds()
+			top.Max.Y = top.Dy() * (n + 1) / (partials + 1)
+			draw.Draw(rows, top, drawn, top.Min, draw.Src)
+			part = rows
+		}
+		file, err := d.format.file(part)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file)
+	}
+	return files, nil
 }
 
 // imageSize returns the requested size. The default is the size of the source, if
 // there is one that isn't too large.
-func imageSize(text string, source image.Image) (size, error) {
+func imageSize(text string, source size) (size, error) {
 	if text == "" || text == "auto" {
-		if source != nil {
-			if b := source.Bounds(); b.Dx() <= maxSide && b.Dy() <= maxSide {
-				return size{b.Dx(), b.Dy()}, nil
-			}
+		if source.width > 0 && source.width <= maxSide && source.height <= maxSide {
+			return source, nil
 		}
 		return size{defaultSide, defaultSide}, nil
 	}
@@ -124,22 +144,78 @@ func parseSize(text string, step int) (size, bool) {
 	return size{w, h}, okWidth && okHeight && w%step == 0 && h%step == 0
 }
 
-func readSources(req *providers.ImageRequest) (source, mask image.Image, err error) {
+// checkSources checks the images to edit and returns the size of the first, the only one that is used.
+func checkSources(req *providers.ImageRequest) (first size, err error) {
 	for i, upload := range req.Sources {
-		m, err := decodeImage(upload.Data)
+		s, _, err := readConfig("image", upload.Data)
 		if err != nil {
-			return nil, nil, fault.Invalid("image", "image cannot be edited: %v.", err)
+			return size{}, err
 		}
 		if i == 0 {
-			source = m
+			first = s
 		}
 	}
-	if req.Mask != nil && source != nil {
-		if mask, err = decodeImage(req.Mask.Data); err != nil {
-			return nil, nil, fault.Invalid("mask", "mask cannot be used: %v.", err)
-		}
+	return first, nil
+}
+
+// readConfig returns the size of an image and the memory that decoding it takes.
+func readConfig(param string, data []byte) (s size, bytesNeeded int64, err error) {
+	config, kind, err := image.DecodeConfig(bytes.NewReader(data))
+	if err != nil || config.Width < 1 || config.Height < 1 {
+		return size{}, 0, fault.Invalid(param, "%s cannot be used: it is not a PNG, JPEG or GIF file.", param)
 	}
-	return source, mask, nil
+	perPixel := bytesPerPixel(config, kind)
+	if config.Width > budget.MaxDecode/perPixel/config.Height {
+		return size{}, 0, fault.Invalid(param, "%s cannot be used: it has %dx%d pixels, and decoding them takes more than %d bytes.", param, config.Width, config.Height, budget.MaxDecode)
+	}
+	return size{config.Width, config.Height}, int64(config.Width * config.Height * perPixel), nil
+}
+
+func (d *drawing) readSources(ctx context.Context, req *providers.ImageRequest) (err error) {
+	if len(req.Sources) == 0 {
+		return nil
+	}
+	if d.source, err = d.read(ctx, "image", req.Sources[0].Data); err != nil || req.Mask == nil {
+		return err
+	}
+	d.mask, err = d.read(ctx, "mask", req.Mask.Data)
+	return err
+}
+
+// read decodes an image and scales it to the size of the drawing.
+func (d *drawing) read(ctx context.Context, param string, data []byte) (*image.NRGBA, error) {
+	_, memory, err := readConfig(param, data)
+	if err != nil {
+		return nil, err
+	}
+	scaled := image.NewNRGBA(image.Rect(0, 0, d.width, d.height))
+	return scaled, budget.Of(ctx).Decode(ctx, memory, func() error {
+		m, _, err := image.Decode(bytes.NewReader(data))
+		if err != nil {
+			return fault.Invalid(param, "%s cannot be used: it is damaged.", param)
+		}
+		b := m.Bounds()
+		for y := range d.height {
+			for x := range d.width {
+				scaled.Set(x, y, m.At(b.Min.X+x*b.Dx()/d.width, b.Min.Y+y*b.Dy()/d.height))
+			}
+		}
+		return nil
+	})
+}
+
+const nrgbaBytes = 4 // of a pixel
+
+// bytesPerPixel is the memory for decoding: progressive JPEGs need the coefficients of all pixels, and
+// interlaced PNGs half as much again as the image.
+func bytesPerPixel(c image.Config, kind string) int {
+	switch {
+	case kind == "jpeg":
+		return 16
+	case c.ColorModel == color.RGBA64Model || c.ColorModel == color.NRGBA64Model:
+		return 12
+	}
+	return 6
 }
 
 type imageFormat struct {
@@ -188,19 +264,15 @@ func gradient(seed [32]byte, width, height int) *image.Paletted {
 	return m
 }
 
-// edit scales the source to the size of the gradient and mixes both where the
-// mask is transparent. Without a mask, it changes the lower half.
-func edit(source, mask image.Image, over *image.Paletted) *image.NRGBA {
+// edit mixes the source and the gradient where the mask is transparent. Without a mask, it changes
+// the lower half.
+func edit(source, mask *image.NRGBA, over *image.Paletted) *image.NRGBA {
 	size := over.Bounds().Size()
 	out := image.NewNRGBA(over.Bounds())
-	scaled := func(m image.Image, x, y int) color.NRGBA {
-		b := m.Bounds()
-		return color.NRGBAModel.Convert(m.At(b.Min.X+x*b.Dx()/size.X, b.Min.Y+y*b.Dy()/size.Y)).(color.NRGBA)
-	}
 	for y := range size.Y {
 		for x := range size.X {
-			c := scaled(source, x, y)
-			if mask == nil && y >= size.Y/2 || mask != nil && scaled(mask, x, y).A < 0x80 {
+			c := source.NRGBAAt(x, y)
+			if mask == nil && y >= size.Y/2 || mask != nil && mask.NRGBAAt(x, y).A < 0x80 {
 				o := over.At(x, y).(color.NRGBA)
 				c = color.NRGBA{c.R/2 + o.R/2, c.G/2 + o.G/2, c.B/2 + o.B/2, 255}
 			}
@@ -208,22 +280,4 @@ func edit(source, mask image.Image, over *image.Paletted) *image.NRGBA {
 		}
 	}
 	return out
-}
-
-// maxPixels limits the memory that an uploaded image takes: a small file can claim any size.
-const maxPixels = 4096 * 4096
-
-func decodeImage(data []byte) (image.Image, error) {
-	config, _, err := image.DecodeConfig(bytes.NewReader(data))
-	if err != nil {
-		return nil, errors.New("it is not a PNG, JPEG or GIF file")
-	}
-	if config.Width < 1 || config.Height < 1 || config.Width > maxPixels/config.Height {
-		return nil, fmt.Errorf("it has %dx%d pixels, and at most %d are allowed", config.Width, config.Height, maxPixels)
-	}
-	m, _, err := image.Decode(bytes.NewReader(data))
-	if err != nil {
-		return nil, errors.New("it is damaged")
-	}
-	return m, nil
 }

@@ -196,7 +196,7 @@ func TestInvalidImageRequestIsRejected(t *testing.T) {
 	good := encoded(func(b *bytes.Buffer) error { return png.Encode(b, red(8, 8)) })
 	for name, file := range map[string][]byte{"text": []byte("hello"), "nothing": nil, "half a file": good[:50], "a huge one": huge} {
 		for param, req := range map[string]*providers.ImageRequest{
-			"image": {Sources: []providers.Upload{{Data: good}, {Data: file}}},
+			"image": {Sources: []providers.Upload{{Data: file}, {Data: good}}},
 			"mask":  {Sources: []providers.Upload{{Data: good}}, Mask: &providers.Upload{Data: file}},
 		} {
 			req.Body = []byte(`{"prompt":"a"}`)

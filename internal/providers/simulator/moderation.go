@@ -56,14 +56,9 @@ func (s *Simulator) Moderate(ctx context.Context, model string, body []byte) (*p
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.tokenizer.acquire(ctx, len(body))
-	if err != nil {
-		return nil, err
-	}
-	defer c.release()
-	digest := sha256.Sum256(body)
-	out := moderation{ID: "modr-" + newID(digest, 29), Model: model}
+	out := moderation{ID: "modr-" + newID(sha256.Sum256(body), 29), Model: model}
 	var usage providers.Usage
+	var texts []string
 	for _, item := range items {
 		m := &magic{param: "input", moderates: true}
 		text, err := m.extract(item.text)
@@ -74,7 +69,17 @@ func (s *Simulator) Moderate(ctx context.Context, model string, body []byte) (*p
 			return nil, err
 		}
 		out.Results = append(out.Results, newModerationResult(text, item.images, m.flags))
-		usage.InputTokens += int64(c.count(text) + item.images*tokensPerImage)
+		usage.InputTokens += int64(item.images * tokensPerImage)
+		texts = append(texts, text)
+	}
+	err = s.tokenizer.counting(ctx, len(body), func(c *counter) error {
+		for _, text := range texts {
+			usage.InputTokens += int64(c.count(text))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	text, err := json.Marshal(out, json.Deterministic(true))
 	return &providers.Response{Body: text, Usage: usage}, err

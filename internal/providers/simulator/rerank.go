@@ -63,23 +63,24 @@ func (s *Simulator) Rerank(ctx context.Context, model string, body []byte) (*pro
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.tokenizer.acquire(ctx, len(body)+4*rerankDimensions*len(documents))
+	out := reranking{ID: "rerank-" + newID(sha256.Sum256(body), 29), Model: model}
+	err = s.tokenizer.counting(ctx, len(body)+4*rerankDimensions*len(documents), func(c *counter) error {
+		wanted, queryTokens := embed(query, rerankDimensions), c.count(query)
+		for i, text := range documents {
+			if err := ctx.Err(); err != nil {
+				return fmt.Errorf("simulator: %w", err)
+			}
+			out.Usage.TotalTokens += int64(queryTokens + c.count(text))
+			r := rerankResult{Index: i, Score: similarity(wanted, embed(text, rerankDimensions))}
+			if in.ReturnDocuments {
+				r.Document = &rerankDocument{text}
+			}
+			out.Results = append(out.Results, r)
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, err
-	}
-	defer c.release()
-	out := reranking{ID: "rerank-" + newID(sha256.Sum256(body), 29), Model: model}
-	wanted, queryTokens := embed(query, rerankDimensions), c.count(query)
-	for i, text := range documents {
-		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("simulator: %w", err)
-		}
-		out.Usage.TotalTokens += int64(queryTokens + c.count(text))
-		r := rerankResult{Index: i, Score: similarity(wanted, embed(text, rerankDimensions))}
-		if in.ReturnDocuments {
-			r.Document = &rerankDocument{text}
-		}
-		out.Results = append(out.Results, r)
 	}
 	slices.SortStableFunc(out.Results, func(a, b rerankResult) int { return cmp.Compare(b.Score, a.Score) })
 	if in.TopN != nil {

@@ -12,6 +12,7 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/openai"
 	"turnpike/internal/providers"
+	"turnpike/internal/providers/simulator/o200k"
 )
 
 // Options are the settings of a Simulator. The zero value is usable.
@@ -35,7 +36,7 @@ func New(o Options) *Simulator {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Simulator{now: o.Now, tokenizer: newTokenizer()}
+	return &Simulator{now: o.Now, tokenizer: &tokenizer{ends: o200k.Ends}}
 }
 
 // Name returns the name of the provider.
@@ -97,22 +98,21 @@ func (s *Simulator) CountTokens(ctx context.Context, body []byte) (int64, error)
 	if err != nil {
 		return 0, err
 	}
-	c, err := s.tokenizer.acquire(ctx, len(body))
-	if err != nil {
-		return 0, err
-	}
-	defer c.release()
-	return int64(r.promptTokens(c)), nil
+	tokens := 0
+	err = s.tokenizer.counting(ctx, len(body), func(c *counter) error {
+		tokens = r.promptTokens(c)
+		return nil
+	})
+	return int64(tokens), err
 }
 
 func (s *Simulator) count(ctx context.Context, r *request, reply *reply, bodySize int, m *magic) (inputTokens int, err error) {
-	c, err := s.tokenizer.acquire(ctx, bodySize+reply.size())
-	if err != nil {
-		return 0, err
-	}
-	defer c.release()
-	reply.count(c, r.limit(), m)
-	return r.promptTokens(c), nil
+	err = s.tokenizer.counting(ctx, bodySize+reply.size(), func(c *counter) error {
+		reply.count(c, r.limit(), m)
+		inputTokens = r.promptTokens(c)
+		return nil
+	})
+	return inputTokens, err
 }
 
 // digest returns the seed of all IDs: equal requests get equal IDs.

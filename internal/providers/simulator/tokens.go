@@ -2,14 +2,12 @@ package simulator
 
 import (
 	"context"
-	"fmt"
 	"iter"
-	"runtime"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"turnpike/internal/budget"
 	"turnpike/internal/openai"
-	"turnpike/internal/providers/simulator/o200k"
 )
 
 // OpenAI's published formula for the tokens of a chat request.
@@ -88,47 +86,28 @@ const (
 	// estimatedBytes of the remaining bytes count as a token, as in the
 	// gateway.
 	estimatedBytes = 4
-	// smallRequest needs no slot: counting it takes less than a millisecond.
+	// smallRequest is counted immediately, because that takes less than a millisecond.
 	smallRequest = 1 << 10
 )
 
-// tokenizer limits the CPU time for counting.
+// tokenizer splits texts into tokens.
 type tokenizer struct {
-	ends  func(text string) iter.Seq[int]
-	slots chan struct{} // one for each request in progress
+	ends func(text string) iter.Seq[int]
 }
 
-// newTokenizer returns a tokenizer that uses at most half of the CPUs.
-func newTokenizer() *tokenizer {
-	return &tokenizer{ends: o200k.Ends, slots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))}
-}
-
-// counter counts the tokens of one request. Call release when done.
+// counter counts the tokens of one request.
 type counter struct {
 	*tokenizer
 	left int // bytes to count exactly
-	held bool
 }
 
-// acquire waits for a slot, unless the number of bytes is small.
-func (t *tokenizer) acquire(ctx context.Context, bytes int) (*counter, error) {
+// counting runs work that counts tokens, as Decode unless the number of bytes is small.
+func (t *tokenizer) counting(ctx context.Context, bytes int, work func(c *counter) error) error {
 	c := &counter{tokenizer: t, left: maxCounted}
 	if bytes <= smallRequest {
-		return c, nil
+		return work(c)
 	}
-	select {
-	case t.slots <- struct{}{}:
-		c.held = true
-		return c, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("simulator: %w", ctx.Err())
-	}
-}
-
-func (c *counter) release() {
-	if c.held {
-		<-c.slots
-	}
+	return budget.Of(ctx).Decode(ctx, 0, func() error { return work(c) })
 }
 
 // count returns the number of tokens in a text. Beyond maxCounted, it estimates.

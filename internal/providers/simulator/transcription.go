@@ -22,6 +22,8 @@ const spoken = "This is a simulated transcript. The simulator does not listen to
 const (
 	wordsPerSecond  = 2.5
 	wordsPerSegment = 10
+	// maxWords is what people say in four hours. A small file can claim to play for years.
+	maxWords = 36_000
 )
 
 // transcript has the formats of OpenAI's transcripts.
@@ -60,7 +62,7 @@ func (s *Simulator) Transcribe(ctx context.Context, req *providers.Transcription
 func newTranscript(req *providers.TranscriptionRequest) *transcript {
 	t := &transcript{seconds: math.Max(0.4, float64(req.Milliseconds)/1000)}
 	all := strings.Fields(spoken)
-	for i := range int(math.Ceil(t.seconds * wordsPerSecond)) {
+	for i := range int(min(math.Ceil(t.seconds*wordsPerSecond), maxWords)) {
 		t.words = append(t.words, all[i%len(all)])
 	}
 	return t

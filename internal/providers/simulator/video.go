@@ -47,8 +47,8 @@ func (s *Simulator) StartVideo(ctx context.Context, req *providers.VideoRequest)
 	seed := sha256.New()
 	seed.Write([]byte(prompt))
 	if req.Source != nil {
-		if _, err := decodeImage(req.Source.Data); err != nil {
-			return "", fault.Invalid("input_reference", "input_reference cannot be used: %v.", err)
+		if _, _, err := readConfig("input_reference", req.Source.Data); err != nil {
+			return "", err
 		}
 		seed.Write([]byte{0})
 		seed.Write(req.Source.Data)

@@ -2,6 +2,7 @@ package upstreams
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -57,7 +58,7 @@ func transcription(req *OpenAIRequest) openAIFile {
 	if _, err := file.Read(data); err != nil {
 		return invalid("file")
 	}
-	length, err := duration.Measure(data)
+	length, err := duration.Measure(context.Background(), data)
 	if err != nil {
 		return reject(http.StatusBadRequest, "", "file", "Audio file might be corrupted or unsupported")
 	}

@@ -78,7 +78,7 @@ const (
 
 // compile compiles the root schema, which refers to the raw one by its URL.
 func (s *sampler) compile(raw []byte, root map[string]any) (*jsonschema.Schema, error) {
-	if jsonbody.CheckShape(raw, maxSchemaDepth, maxSchemaValues) != nil {
+	if _, err := jsonbody.CheckShape(raw, maxSchemaDepth, maxSchemaValues); err != nil {
 		return nil, fmt.Errorf("it has more than %d values or %d levels", maxSchemaValues, maxSchemaDepth)
 	}
 	var document any
