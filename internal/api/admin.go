@@ -63,6 +63,7 @@ func (c *Call) authenticateOperator(value string, hasValue bool) error {
 	found, err := c.s.Operators.Authenticate(c.Context(), c.s.DB, value)
 	if err == nil {
 		c.operator = found
+		c.budget.SetOwner("operators")
 		return nil
 	}
 	if !fault.Is(err, fault.Authentication) || !hasValue {

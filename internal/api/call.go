@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 
 	"turnpike/internal/access"
 	"turnpike/internal/audit"
+	"turnpike/internal/budget"
 	"turnpike/internal/contentlog"
 	"turnpike/internal/docsite"
 	"turnpike/internal/fault"
@@ -26,6 +28,8 @@ type Call struct {
 	route Route
 	kind  requestKind
 
+	budget    *budget.Budget
+	cancel    context.CancelCauseFunc
 	Principal *access.Principal
 	operator  *operators.Credential // of the admin API
 	Project   string
@@ -35,7 +39,7 @@ type Call struct {
 	successHeaders []header          // sent unless the response turns into an error
 	body           []byte            // until it is scanned for keys
 	content        *contentlog.Draft // for the content log; nil if it isn't logged
-	bodyMemory     int64             // that the body has reserved
+	watched        bool              // it ends when its credential does
 	deferred       []func()          // work to do after the response is sent
 
 	declaredRoutes []DeclaredRoute // that lists of models can name before the transaction creates them

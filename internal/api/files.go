@@ -18,6 +18,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"turnpike/internal/apifiles"
+	"turnpike/internal/budget"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/files"
@@ -126,7 +127,8 @@ func (c *Call) receiveFile() (_ *upload, err error) {
 	if c.R.ContentLength > limit+maxFormOverhead {
 		return nil, fileTooLarge(limit)
 	}
-	body := &bodyReader{c: c, from: http.MaxBytesReader(c.W, c.R.Body, limit+maxFormOverhead), start: time.Now()}
+	start := time.Now()
+	body := &failingReader{from: budget.Stream(c.source(limit + maxFormOverhead))}
 	scan := &keyScanner{from: body}
 	parts := multipart.NewReader(bufio.NewReaderSize(scan, chunkSize), params["boundary"])
 	u := &upload{id: apifiles.NewID(), values: map[string]string{}}
@@ -154,7 +156,7 @@ func (c *Call) receiveFile() (_ *upload, err error) {
 		return nil, c.formFault(err, body.err, limit)
 	}
 	c.body = scan.found
-	return u, c.bodyArrived(body.start)
+	return u, c.bodyArrived(start)
 }
 
 func fileTooLarge(limit int64) error {
@@ -163,7 +165,7 @@ func fileTooLarge(limit int64) error {
 
 // formFault returns the error for a form that can't be read. broken is the error of its body.
 func (c *Call) formFault(err, broken error, limit int64) error {
-	var big *http.MaxBytesError
+	var big *budget.TooLargeError
 	switch _, known := fault.As(err); {
 	case errors.As(broken, &big):
 		c.W.Header().Set("Connection", "close")
@@ -271,25 +273,15 @@ func expiresAfter(e *fileExpiry, param string) (time.Duration, error) {
 	return life, nil
 }
 
-// bodyReader reads a body that isn't kept in memory, with the deadlines of readBody.
-type bodyReader struct {
-	c     *Call
-	from  io.Reader
-	start time.Time
-	bytes int
-	err   error // other than nil and io.EOF, of the connection
+// failingReader remembers the error of a body, which the reader of a form hides.
+type failingReader struct {
+	from io.Reader
+	err  error
 }
 
-func (r *bodyReader) Read(p []byte) (int, error) {
-	control := http.NewResponseController(r.c.W)
-	_ = control.SetReadDeadline(r.start.Add(r.c.Limits.BodyTimeout + maxBodyTime(r.bytes))) // not every transport has one
-	n, err := r.from.Read(p)
-	r.bytes += n
-	if err == io.EOF {
-		_ = control.SetReadDeadline(time.Time{})
-	}
-	r.err = err
-	return n, err
+func (r *failingReader) Read(p []byte) (n int, err error) {
+	n, r.err = r.from.Read(p)
+	return n, r.err
 }
 
 // keyScanner looks for leaked keys in what it reads.

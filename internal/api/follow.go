@@ -15,8 +15,6 @@ const (
 	watchPoll = 500 * time.Millisecond
 	// keepAliveEvery is how often a silent stream sends a comment.
 	keepAliveEvery = 15 * time.Second
-	// reauthenticateEvery is how long a stream outlives a revoked key.
-	reauthenticateEvery = time.Second
 )
 
 // follow streams a log that grows. send writes what the client doesn't have yet, and reports whether the log has
@@ -25,15 +23,7 @@ func (c *Call) follow(out *eventWriter, added <-chan struct{}, send func() (ende
 	poll, keepAlive := time.NewTicker(watchPoll), time.NewTicker(keepAliveEvery)
 	defer poll.Stop()
 	defer keepAlive.Stop()
-	authenticated := time.Now()
 	for out.err == nil {
-		// A log may grow for days, and the key may be revoked.
-		if time.Since(authenticated) >= reauthenticateEvery {
-			if err := c.reauthenticate(); err != nil {
-				return c.failStream(out, err)
-			}
-			authenticated = time.Now()
-		}
 		ended, err := send()
 		if err != nil {
 			return c.failStream(out, err)
@@ -52,6 +42,9 @@ func (c *Call) follow(out *eventWriter, added <-chan struct{}, send func() (ende
 		case <-c.s.watching.Done():
 			return c.failStream(out, fault.New(fault.Overloaded, "The server is stopping. Reconnect and resume after the last event."))
 		case <-c.Context().Done():
+			if f, ok := fault.As(context.Cause(c.Context())); ok {
+				return c.failStream(out, f)
+			}
 			out.err = errClientGone
 		}
 	}
@@ -63,7 +56,7 @@ func (c *Call) follow(out *eventWriter, added <-chan struct{}, send func() (ende
 }
 
 func (c *Call) failStream(out *eventWriter, err error) error {
-	if !c.Started || context.Cause(c.Context()) != nil {
+	if _, ended := fault.As(context.Cause(c.Context())); !c.Started || c.Context().Err() != nil && !ended {
 		return err
 	}
 	f := c.Fault(err)

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+
 	"turnpike/internal/catalog"
 	"turnpike/internal/credits"
 	"turnpike/internal/gateway"

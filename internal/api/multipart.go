@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"turnpike/internal/budget"
 	"turnpike/internal/contentlog"
 	"turnpike/internal/fault"
 	"turnpike/internal/providers"
@@ -59,7 +60,7 @@ func (c *Call) readForm() (*form, error) {
 			return nil, fault.New(fault.InvalidParameter, "The form has more than %d parts.", maxParts)
 		}
 		if err == nil {
-			err = f.add(part)
+			err = c.addFormPart(f, part)
 		}
 		if f, ok := fault.As(err); ok {
 			return nil, f
@@ -70,8 +71,9 @@ func (c *Call) readForm() (*form, error) {
 	}
 }
 
-func (f *form) add(part *multipart.Part) error {
-	data, err := io.ReadAll(part)
+// addFormPart adds a part, which is a copy.
+func (c *Call) addFormPart(f *form, part *multipart.Part) error {
+	data, err := c.budget.ReadAll(budget.Source{From: part, Limit: c.Limits.ModelBody})
 	if err != nil {
 		return err
 	}

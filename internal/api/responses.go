@@ -23,6 +23,9 @@ func createResponse(c *Call) error {
 		return err
 	}
 	r.ID, r.Now = c.ID, c.s.Now
+	if c.Context().Value(prepareOnly{}) != nil {
+		return c.prepareResponse(r, body)
+	}
 	state, err := c.prepareState(r)
 	if err != nil {
 		return err

@@ -12,9 +12,9 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"turnpike/internal/budget"
 	"turnpike/internal/fault"
 	"turnpike/internal/gateway/responses"
-	"turnpike/internal/ids"
 )
 
 const (
@@ -43,37 +43,52 @@ func openResponseSocket(c *Call) error {
 		return nil // the client disconnected, or got a response that says what is wrong
 	}
 	conn.SetReadLimit(c.Limits.ModelBody)
-	ctx, cancel := context.WithCancel(c.Context())
-	defer cancel()
-	s := &responseSocket{call: c, conn: conn}
+	c.watchCredential()
+	ctx, cancel := context.WithCancelCause(c.Context())
+	defer cancel(nil)
+	// Canceling a read drops the connection, and a revoked key gets an error first.
+	reading, drop := context.WithCancel(context.WithoutCancel(ctx))
+	defer drop()
+	s := &responseSocket{call: c, conn: conn, reading: reading, drop: drop}
 	s.serve(ctx, cancel)
 	return nil
 }
 
 // responseSocket is an open WebSocket. It has one response at a time.
 type responseSocket struct {
-	call *Call
-	conn *websocket.Conn
+	call    *Call
+	conn    *websocket.Conn
+	reading context.Context // of messages
+	drop    context.CancelFunc
 	// last is the previous response of this connection, which the next one can continue even if it
-	// isn't stored.
+	// isn't stored. Its items count toward the budget of the connection.
 	last struct {
 		id    string
 		items []jsontext.Value
+		bytes int64
 	}
 }
 
-func (s *responseSocket) serve(ctx context.Context, cancel context.CancelFunc) {
-	messages := make(chan []byte)
+// socketMessage is a message, with the budget that it was read with.
+type socketMessage struct {
+	ctx    context.Context
+	budget *budget.Budget
+	data   []byte
+}
+
+func (s *responseSocket) serve(ctx context.Context, cancel context.CancelCauseFunc) {
+	messages := make(chan socketMessage)
 	go func() { // pings and the end of the connection are noticed while a response is in progress
-		defer cancel()
 		for {
-			_, data, err := s.conn.Read(ctx)
+			m, err := s.read(ctx)
 			if err != nil {
+				cancel(err)
 				return
 			}
 			select {
-			case messages <- data:
+			case messages <- m:
 			case <-ctx.Done():
+				m.budget.Release()
 				return
 			}
 		}
@@ -82,8 +97,9 @@ func (s *responseSocket) serve(ctx context.Context, cancel context.CancelFunc) {
 	defer age.Stop()
 	for {
 		select {
-		case data := <-messages:
-			s.create(ctx, data)
+		case m := <-messages:
+			s.create(m.ctx, m.data)
+			m.budget.Release()
 		case <-age.C:
 			_ = s.conn.Close(websocket.StatusNormalClosure, "the connection is an hour old; connect again")
 			return
@@ -91,10 +107,46 @@ func (s *responseSocket) serve(ctx context.Context, cancel context.CancelFunc) {
 			_ = s.conn.Close(websocket.StatusServiceRestart, "the server is stopping; connect again")
 			return
 		case <-ctx.Done():
-			_ = s.conn.CloseNow()
+			s.end(context.Cause(ctx))
 			return
 		}
 	}
+}
+
+// read reads a message within the limits of a body.
+func (s *responseSocket) read(ctx context.Context) (m socketMessage, err error) {
+	_, from, err := s.conn.Reader(s.reading) // waits for the first byte
+	if err != nil {
+		return m, err
+	}
+	late := time.AfterFunc(s.call.Limits.BodyTimeout, s.drop)
+	defer late.Stop()
+	m.ctx, m.budget = budget.Begin(ctx, s.call.workspace())
+	m.data, err = m.budget.ReadAll(budget.Source{From: from, Limit: s.call.Limits.ModelBody, Patience: s.call.Limits.BodyTimeout,
+		Deadline: func(at time.Time) {
+			if late.Stop(); !at.IsZero() {
+				late.Reset(time.Until(at))
+			}
+		}})
+	if err != nil {
+		m.budget.Release()
+	}
+	return m, err
+}
+
+// end closes the connection, and says why if that was the server's decision.
+func (s *responseSocket) end(cause error) {
+	f, ok := fault.As(cause)
+	if !ok {
+		_ = s.conn.CloseNow()
+		return
+	}
+	s.fail(context.WithoutCancel(s.call.Context()), f)
+	code := websocket.StatusTryAgainLater
+	if fault.FamilyOf(f.Code).Status < http.StatusInternalServerError {
+		code = websocket.StatusPolicyViolation
+	}
+	_ = s.conn.Close(code, string(f.Code))
 }
 
 func (s *responseSocket) send(ctx context.Context, event []byte) error {
@@ -153,14 +205,11 @@ func (s *responseSocket) create(ctx context.Context, message []byte) {
 		s.fail(ctx, err)
 		return
 	}
-	s.last.id, s.last.items = "", nil
-	var response []byte
-	if generate {
-		response = s.post(ctx, body)
-	} else {
-		response = s.prepare(ctx, body)
+	s.forget()
+	if !generate {
+		ctx = context.WithValue(ctx, prepareOnly{}, true)
 	}
-	s.keep(items, response)
+	s.keep(items, s.post(ctx, body))
 }
 
 // resume replaces a reference to the last response of this connection by its items. It returns all
@@ -186,21 +235,21 @@ func (s *responseSocket) resume(fields map[string]jsontext.Value) ([]jsontext.Va
 	return all, err
 }
 
-// prepare answers a request that only announces its input for the next one.
-func (s *responseSocket) prepare(ctx context.Context, body []byte) (response []byte) {
-	r, err := responses.Read(body)
-	if err != nil {
-		s.fail(ctx, err)
-		return nil
+// prepareOnly marks the context of a request that only announces its input for the next one.
+type prepareOnly struct{}
+
+// prepareResponse answers such a request, which counts toward the limits like any other.
+func (c *Call) prepareResponse(r *responses.Request, body []byte) error {
+	if err := c.s.Gateway.CheckRateLimit(c.Context(), c.modelCall(body)); err != nil {
+		return err
 	}
-	r.ID, r.Now = ids.New(ids.Request), s.call.s.Now
-	events := r.NewStream().End()
-	for _, e := range events {
-		if s.send(ctx, e.Data) != nil {
-			return nil
-		}
+	out := &eventWriter{c: c, batch: true}
+	c.settle(http.StatusOK, nil)
+	for _, e := range r.NewStream().End() {
+		out.named(e.Type, e.Data)
 	}
-	return responses.ResponseOf(events)
+	out.flush()
+	return out.err
 }
 
 // post makes the request and returns the response, or nil if it failed.
@@ -220,7 +269,7 @@ func (s *responseSocket) post(ctx context.Context, body []byte) (response []byte
 	return w.response
 }
 
-// keep remembers the response for the next request of this connection.
+// keep remembers the response for the next request of this connection, if there is memory for it.
 func (s *responseSocket) keep(items []jsontext.Value, response []byte) {
 	var read struct {
 		ID     string           `json:"id"`
@@ -229,7 +278,19 @@ func (s *responseSocket) keep(items []jsontext.Value, response []byte) {
 	if response == nil || json.Unmarshal(response, &read) != nil {
 		return
 	}
-	s.last.id, s.last.items = read.ID, append(items, read.Output...)
+	items = append(items, read.Output...)
+	bytes := int64(0)
+	for _, item := range items {
+		bytes += int64(len(item))
+	}
+	if s.call.budget.Reserve(bytes) == nil {
+		s.last.id, s.last.items, s.last.bytes = read.ID, items, bytes
+	}
+}
+
+func (s *responseSocket) forget() {
+	s.call.budget.Return(s.last.bytes)
+	s.last.id, s.last.items, s.last.bytes = "", nil, 0
 }
 
 // socketWriter is the http.ResponseWriter of a request in a WebSocket. It sends the data of

@@ -21,6 +21,7 @@ import (
 	"turnpike/internal/audit"
 	"turnpike/internal/background"
 	"turnpike/internal/batches"
+	"turnpike/internal/budget"
 	"turnpike/internal/connlimit"
 	"turnpike/internal/contentlog"
 	"turnpike/internal/conversations"
@@ -96,8 +97,7 @@ type Limits struct {
 	ModelBody  int64 // bytes of a model request's body
 	Header     int64 // bytes of all headers
 	JSONDepth  int
-	JSONValues int   // total number of values in a body
-	Bodies     int64 // bytes of all large bodies in progress
+	JSONValues int // total number of values in a body
 	// BodyTimeout is how long any body may take; a large one gets more.
 	BodyTimeout time.Duration
 }
@@ -107,7 +107,6 @@ type Server struct {
 	Deps
 	settings atomic.Pointer[Settings] // a request uses those with which it began
 	mux      *http.ServeMux
-	bodies   *bodyMemory
 	// writeTimeout is how long a client may take to accept a chunk of a response.
 	// The whole response has no limit.
 	writeTimeout time.Duration
@@ -116,6 +115,7 @@ type Server struct {
 	stopWatching context.CancelFunc
 
 	toolCalls toolCalls
+	watcher   watcher
 }
 
 // StopWatching ends the streams of agent runs, which may be silent for days, so
@@ -125,7 +125,7 @@ func (s *Server) StopWatching() { s.stopWatching() }
 
 // New builds the API from the route table.
 func New(d Deps, settings Settings) *Server {
-	s := &Server{Deps: d, bodies: newBodyMemory(settings.Limits.Bodies), writeTimeout: 30 * time.Second}
+	s := &Server{Deps: d, writeTimeout: 30 * time.Second}
 	s.settings.Store(&settings)
 	s.watching, s.stopWatching = context.WithCancel(context.Background())
 	s.mux = s.newMux()
@@ -137,7 +137,6 @@ func New(d Deps, settings Settings) *Server {
 
 // Apply replaces the settings for requests that begin from now on.
 func (s *Server) Apply(settings Settings) {
-	s.bodies.setLimit(settings.Limits.Bodies)
 	s.settings.Store(&settings)
 }
 
@@ -153,14 +152,20 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, rt Route, kind requestKind) {
 	settings := s.settings.Load()
-	c := &Call{Exchange: web.NewExchange(w, r, settings.TrustedProxies, s.Now()), s: s, Settings: settings, route: rt, kind: kind}
+	ctx, own := budget.Begin(r.Context(), "")
+	defer own.Release()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	c := &Call{Exchange: web.NewExchange(w, r.WithContext(ctx), settings.TrustedProxies, s.Now()), s: s, Settings: settings, route: rt, kind: kind, budget: own, cancel: cancel}
 	if usesAnthropicFormat(r) {
 		w.Header().Set("Request-Id", c.ID) // which Anthropic's SDKs read
 	}
 	defer c.logAccess()
-	defer c.releaseBody()
 	defer c.runDeferred()
 	c.respond()
+	if c.watched {
+		s.watcher.remove(c)
+	}
 	c.scanBodyForKeys()
 }
 
@@ -267,6 +272,7 @@ func (c *Call) authenticate(bearer string, hasBearer bool) error {
 	p, err := c.s.Auth.Authenticate(c.Context(), bearer, c.IP.String())
 	if err == nil {
 		c.Principal = p
+		c.budget.SetOwner(p.WorkspaceID)
 		return nil
 	}
 	if !fault.Is(err, fault.Authentication) || !hasBearer {
@@ -288,22 +294,14 @@ func retryAfter(wait time.Duration, problem string) error {
 	return f
 }
 
-// reauthenticate repeats the checks of the key, for requests that take long. It may
-// have been revoked or restricted meanwhile.
+// reauthenticate repeats the checks of the key before a request that has taken long changes something.
 func (c *Call) reauthenticate() error {
-	bearer, _, err := credential(c.R)
-	if err != nil {
-		return err
-	}
-	p, err := c.s.Auth.Authenticate(c.Context(), bearer, c.IP.String())
+	p, err := c.currentPrincipal(c.Context(), c.Project)
 	if err != nil {
 		return err
 	}
 	c.Principal = p
-	if err := c.checkKeyRules(); err != nil {
-		return err
-	}
-	return p.Require(c.route.Scope)
+	return c.checkKeyRules()
 }
 
 // checkKeyRules applies the rules that hold for every path: use in browsers, the

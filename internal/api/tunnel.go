@@ -25,6 +25,7 @@ func openTunnel(c *Call) error {
 		return err
 	}
 	c.Status, c.Started = http.StatusSwitchingProtocols, true
+	c.watchCredential()
 	conn.Serve(c.W, c.R)
 	return nil
 }
@@ -55,23 +56,8 @@ func (c *Call) tunnelRequest() (want webhooks.TunnelRequest, err error) {
 func (c *Call) connectTunnel(want webhooks.TunnelRequest) (*tunnel.Conn, error) {
 	ctx, cancel := web.WithStorageTimeout(c.Context())
 	defer cancel()
-	bearer, _ := bearerOf(c.R)
-	ip, scope, project := c.IP, c.route.Scope, c.Principal.Project
 	return c.s.Tunnels.Open(ctx, tunnel.Opening{By: c.Actor(), Request: want,
 		Settle: func(ctx context.Context, tx *db.Tx) error {
 			return c.record.SettleIn(ctx, tx, c.settlement(http.StatusSwitchingProtocols, nil))
-		},
-		Reauthenticate: func(ctx context.Context) error {
-			p, err := c.s.Auth.Authenticate(ctx, bearer, ip.String())
-			if err != nil {
-				return err
-			}
-			if !p.AllowsIP(ip) {
-				return ipNotAllowed(ip)
-			}
-			if p.Project != "" && p.Project != project {
-				return fault.New(fault.ProjectNotAllowed, "This key is now pinned to project %q. Reopen the tunnel.", p.Project)
-			}
-			return p.Require(scope)
 		}})
 }

@@ -312,12 +312,10 @@ func (i *instance) agentSettings(c config.Agents) agents.Settings {
 		CallsPerStep: c.ToolCallsPerStep, CallsPerRun: int64(c.ToolCallsPerRun), TestTools: accounts.ToolMode(c.TestToolsDefault)}
 }
 
-// requestLimits converts the limits of one request. A workspace may use half of
-// the memory for bodies, so that half must hold the largest body.
+// requestLimits converts the limits of one request.
 func requestLimits(l config.Limits) api.Limits {
 	return api.Limits{Body: int64(l.BodyBytes), ModelBody: int64(l.ModelBodyBytes), Header: int64(l.HeaderBytes),
-		JSONDepth: l.JSONDepth, JSONValues: l.JSONValues, BodyTimeout: l.BodyTimeout,
-		Bodies: int64(max(l.BodiesBytes, 2*l.BodyBytes, 2*l.ModelBodyBytes))}
+		JSONDepth: l.JSONDepth, JSONValues: l.JSONValues, BodyTimeout: l.BodyTimeout}
 }
 
 func requestRates(l config.Limits) api.Rates {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"turnpike/internal/api"
+	"turnpike/internal/budget"
 	"turnpike/internal/config"
 	"turnpike/internal/connlimit"
 	"turnpike/internal/db"
@@ -66,6 +67,7 @@ type instance struct {
 	metrics      *metricsServer // nil without a listener
 	telemetry    *telemetry
 
+	memory         *budget.Pool    // of requests and background work
 	requests       context.Context // canceled to end all requests
 	cancelRequests context.CancelCauseFunc
 	active         atomic.Int64 // requests
@@ -82,7 +84,9 @@ type instance struct {
 // startInstance opens the database, joins the cluster and starts every component.
 func startInstance(ctx context.Context, at site, now func() time.Time) (_ *instance, err error) {
 	i := &instance{site: at, now: now, evicted: make(chan struct{}), reloaded: make(chan struct{}, 1), definitionsChanged: make(chan struct{}, 1)}
-	i.requests, i.cancelRequests = context.WithCancelCause(context.Background())
+	i.memory = budget.New(requestMemory(i.cfg.Limits))
+	ctx = i.memory.With(ctx)
+	i.requests, i.cancelRequests = context.WithCancelCause(i.memory.With(context.Background()))
 	defer func() {
 		if err != nil {
 			i.release()

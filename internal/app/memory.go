@@ -6,6 +6,10 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
+
+	"turnpike/internal/config"
 )
 
 const (
@@ -82,3 +86,16 @@ func inUse() (live, outside int64) {
 	}
 	return live, max(0, outside)
 }
+
+// requestMemory returns the memory for requests: the configured one, and at most half of what the
+// container or the machine has. A workspace may use half of it, which must hold the largest body.
+func requestMemory(l config.Limits) int64 {
+	limit := int64(l.BodiesBytes)
+	if has, err := availableMemory(); err == nil {
+		limit = min(limit, int64(min(has, 1<<62)/2))
+	}
+	return max(limit, 2*int64(l.BodyBytes), 2*int64(l.ModelBodyBytes))
+}
+
+// availableMemory returns the memory of the container, or of the machine.
+var availableMemory = memlimit.ApplyFallback(memlimit.FromCgroup, memlimit.FromSystem)

@@ -204,6 +204,7 @@ const configKey = "turnpike/config/v1\n"
 // apply replaces the settings of a running instance.
 func (i *instance) apply(s *settings) {
 	i.settings.Store(s)
+	i.memory.SetLimit(requestMemory(s.quotas))
 	i.gateway.Apply(s.gateway)
 	i.api.Apply(s.api)
 	i.agents.Apply(s.agents)

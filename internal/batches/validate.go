@@ -135,7 +135,7 @@ func (e *inputErrors) check(b *Batch, limits Limits, n int64, text []byte) error
 	case !utf8.Valid(text):
 		return e.add(n, fault.InvalidJSON, "", "The line is not valid UTF-8.")
 	}
-	if err := jsonbody.CheckShape(text, limits.JSONDepth, values); err != nil {
+	if _, err := jsonbody.CheckShape(text, limits.JSONDepth, values); err != nil {
 		return e.addFault(n, err)
 	}
 	if err := json.Unmarshal(text, &in); err != nil {

@@ -124,7 +124,7 @@ type Limits struct {
 	JSONValues  int           `name:"json_values" reload:"yes" default:"100000" min:"1000" max:"100000000" help:"Maximum number of values in a JSON body, including nested ones. Embeddings may have five times as many, for arrays of tokens."`
 	HeaderBytes Size          `name:"header_bytes" default:"32KiB" min:"4KiB" max:"1MiB" help:"Largest request header, all fields together."`
 	BodyTimeout time.Duration `name:"body_timeout" reload:"yes" default:"20s" min:"100ms" max:"10m" help:"How long a request body may take to arrive. A large one gets another second for every 8 KiB of its first MiB, and for every 64 KiB of the rest."`
-	BodiesBytes Size          `name:"bodies_bytes" reload:"yes" default:"1GiB" min:"2KiB" max:"1024GiB" help:"Memory for all request bodies over 64 KiB; a workspace may use half of what the others leave. Without free memory, a request fails with 503 overloaded. At least twice the largest body."`
+	BodiesBytes Size          `name:"bodies_bytes" reload:"yes" default:"1GiB" min:"2KiB" max:"1024GiB" help:"Memory for what requests send, receive and decode beyond 64 KiB each, and at most half of what the container or machine has. A workspace may use half of what the others leave. Without free memory, a request fails with 503 overloaded. At least twice the largest body."`
 	RefusedKeys int           `name:"refused_keys" default:"60" min:"0" max:"1000000" help:"Rejected keys per minute after which a client address must wait. Keys that the node knows to be valid still work from there; 0 turns this off."`
 	// As many as a load test opens concurrently. Connections count from the
 	// handshake to the first valid key.

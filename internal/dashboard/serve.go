@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"net/url"
 	"path"
@@ -10,6 +11,7 @@ import (
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
+	"turnpike/internal/budget"
 	"turnpike/internal/fault"
 	"turnpike/internal/people"
 	"turnpike/internal/web"
@@ -57,6 +59,9 @@ func hasRoute(mux *http.ServeMux, method, address string) bool {
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, rt Route) {
 	start := s.Now()
+	ctx, own := budget.Begin(r.Context(), "")
+	defer own.Release()
+	r = r.WithContext(ctx)
 	setDeadlines(w, time.Now().Add(formTimeout), time.Now().Add(pageTimeout))
 	defer setDeadlines(w, time.Time{}, time.Time{}) // the connection may serve other requests
 	err := s.checkForm(w, r, rt)
@@ -64,7 +69,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, rt Route) {
 	if rt.Download || live { // they set their own, and a read deadline would cancel the request meanwhile
 		setDeadlines(w, time.Time{}, time.Time{})
 	} else {
-		ctx, cancel := web.WithPageTimeout(r.Context())
+		ctx, cancel := web.WithPageTimeout(ctx)
 		defer cancel()
 		r = r.WithContext(ctx)
 	}
@@ -94,7 +99,10 @@ func (s *Server) checkForm(w http.ResponseWriter, r *http.Request, rt Route) err
 	if err := s.sameSite.Check(r); err != nil {
 		return fault.New(fault.InsufficientScope, "This request came from another site and was rejected. Open the dashboard and try again there.").Because(err)
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{budget.Of(r.Context()).Charge(r.Body, maxForm), r.Body}
 	if rt.action == nil {
 		return nil
 	}

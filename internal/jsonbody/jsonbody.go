@@ -130,13 +130,16 @@ func Path(p jsontext.Pointer) string {
 }
 
 // CheckDepth limits the nesting of a body.
-func CheckDepth(body []byte, limit int) error { return CheckShape(body, limit, math.MaxInt) }
+func CheckDepth(body []byte, limit int) error {
+	_, err := CheckShape(body, limit, math.MaxInt)
+	return err
+}
 
-// CheckShape limits the nesting and the number of values of a body. It only counts brackets and
+// CheckShape limits the nesting and the number of values of a body, and returns that number. It only counts brackets and
 // commas outside of strings, and leaves other errors to the decoder. A value of two bytes takes a
 // hundred and more once it is decoded, so the size of a body alone doesn't limit its cost.
-func CheckShape(body []byte, depthLimit, valueLimit int) error {
-	depth, values := 0, 0
+func CheckShape(body []byte, depthLimit, valueLimit int) (values int, err error) {
+	depth := 0
 	for i := 0; i < len(body); i++ {
 		switch body[i] {
 		case '"':
@@ -146,16 +149,16 @@ func CheckShape(body []byte, depthLimit, valueLimit int) error {
 		case '{', '[':
 			values++
 			if depth++; depth > depthLimit {
-				return fault.New(fault.InvalidJSON, "The body nests deeper than %d levels.", depthLimit)
+				return 0, fault.New(fault.InvalidJSON, "The body nests deeper than %d levels.", depthLimit)
 			}
 		case '}', ']':
 			depth--
 		}
 	}
 	if values > valueLimit {
-		return fault.New(fault.InvalidJSON, "The body has more than %d values in its arrays and objects.", valueLimit)
+		return 0, fault.New(fault.InvalidJSON, "The body has more than %d values in its arrays and objects.", valueLimit)
 	}
-	return nil
+	return values, nil
 }
 
 // stringEnd returns the offset of the quote that ends a string, or the length of the

@@ -1,6 +1,10 @@
 package lanes
 
-import "time"
+import (
+	"time"
+
+	"turnpike/internal/budget"
+)
 
 // This file decides which lane's item runs next, runs it, and handles its
 // result. The runner's lock is held throughout, except while an item runs.
@@ -175,7 +179,9 @@ func (r *Runner[T]) takeItem(l *lane[T]) execution[T] {
 // keeps its grown stack.
 func (r *Runner[T]) run(e execution[T]) {
 	for ok := true; ok; {
-		result := r.source.Work(r.workCtx, e.lane.id, e.item)
+		ctx, own := budget.Begin(r.workCtx, e.lane.id)
+		result := r.source.Work(ctx, e.lane.id, e.item)
+		own.Release()
 		l, k := e.lane, e.item.Key()
 		result.Outcome.Then(func() { r.written(l, k, result) })
 		e, ok = r.finish(e, result.Healthy)

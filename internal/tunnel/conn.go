@@ -18,9 +18,7 @@ import (
 const (
 	// resultSlack is how long a result may take after the timeout of the delivery.
 	resultSlack = 10 * time.Second
-	// authInterval is how long a revoked key keeps its connection, stateInterval how
-	// long a tunnel that was deleted or connected elsewhere does.
-	authInterval  = time.Second
+	// stateInterval is how long a tunnel that was deleted or connected elsewhere keeps its connection.
 	stateInterval = 2 * time.Second
 )
 
@@ -28,7 +26,6 @@ const (
 type Conn struct {
 	hub   *Hub
 	hello Hello
-	auth  func(ctx context.Context) error // Opening.Reauthenticate
 
 	ready chan struct{} // closed when the hello was sent
 	slots chan struct{}
@@ -57,8 +54,8 @@ type pendingResult struct {
 	done   chan struct{}
 }
 
-func newConn(h *Hub, hello Hello, auth func(ctx context.Context) error) *Conn {
-	return &Conn{hub: h, hello: hello, auth: auth, ready: make(chan struct{}), slots: make(chan struct{}, maxInFlight),
+func newConn(h *Hub, hello Hello) *Conn {
+	return &Conn{hub: h, hello: hello, ready: make(chan struct{}), slots: make(chan struct{}, maxInFlight),
 		ended: make(chan struct{}), pending: map[attempt]*pendingResult{}}
 }
 
@@ -83,7 +80,7 @@ func hasToken(h http.Header, name, token string) bool {
 }
 
 // Serve upgrades the request, and returns when the connection has ended and the
-// disconnect is stored.
+// disconnect is stored. The connection ends with the request's context.
 func (c *Conn) Serve(w http.ResponseWriter, r *http.Request) {
 	defer c.hub.open.Done()
 	// The API uses no cookies, so pages of other origins are harmless.
@@ -106,6 +103,7 @@ func (c *Conn) Serve(w http.ResponseWriter, r *http.Request) {
 			c.end(0, "")
 		}
 	})
+	defer context.AfterFunc(r.Context(), func() { c.cancel(context.Cause(r.Context())) })()
 	all.Go(func() { c.watch(ctx) })
 	<-c.ended
 	slog.Debug("tunnel closed", "endpoint", c.hello.Endpoint, "code", int(c.code), "reason", c.reason)
@@ -173,26 +171,26 @@ func (c *Conn) read(ctx context.Context) {
 	}
 }
 
-// watch ends the connection if its key lost the permission or the tunnel was deleted
-// or connected elsewhere. While the store is unavailable, the connection stays.
+// cancel ends the connection because its request was canceled, usually because its key lost the permission.
+func (c *Conn) cancel(cause error) {
+	if f, ok := fault.As(cause); ok && fault.FamilyOf(f.Code).Status < http.StatusInternalServerError {
+		c.end(closeRefused, "the key is no longer allowed to listen")
+		return
+	}
+	c.end(websocket.StatusServiceRestart, "the server is stopping")
+}
+
+// watch ends the connection if the tunnel was deleted or connected elsewhere. While the store is
+// unavailable, the connection stays.
 func (c *Conn) watch(ctx context.Context) {
-	tick := time.NewTicker(authInterval)
+	tick := time.NewTicker(stateInterval)
 	defer tick.Stop()
-	checked := time.Now()
 	for {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
-		if _, refused := fault.As(c.auth(ctx)); refused {
-			c.end(closeRefused, "the key is no longer allowed to listen")
-			return
-		}
-		if time.Since(checked) < stateInterval {
-			continue
-		}
-		checked = time.Now()
 		state, err := c.hub.hooks.TunnelState(ctx, c.hello.Endpoint)
 		switch {
 		case err != nil || state == webhooks.TunnelHere:

@@ -87,7 +87,7 @@ func (c *Client) forward(d *delivery) *result {
 	// This header isn't sent. It lets the transport retry if a kept connection was
 	// closed, as after a restart of the local service.
 	req.Header["X-Idempotency-Key"] = nil
-	res, err := safehttp.WithoutUpgrades(c.local).RoundTrip(req)
+	res, err := safehttp.Bounded(c.local).RoundTrip(req)
 	if err != nil {
 		r.Class, r.Error = safehttp.Class(err), explain(err, c.o.Target, timeout)
 		return r

@@ -75,8 +75,6 @@ type Opening struct {
 	// Settle completes the request's log entry in the transaction that connects the
 	// tunnel: every response is in the log.
 	Settle func(ctx context.Context, tx *db.Tx) error
-	// Reauthenticate returns an error once the key is no longer allowed to listen.
-	Reauthenticate func(ctx context.Context) error
 }
 
 // Open connects a tunnel to this node. The caller must call Serve on the connection.
@@ -110,7 +108,7 @@ func (h *Hub) Open(ctx context.Context, o Opening) (c *Conn, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c = newConn(h, hello, o.Reauthenticate)
+	c = newConn(h, hello)
 	h.put(c)
 	return c, nil
 }
