@@ -134,7 +134,7 @@ func requestControl(ctx context.Context, data, method, page string) ([]byte, err
 		return nil, fmt.Errorf("ask the running server: %w", err)
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxControlReply)) //budget:own
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxControlReply)) //budget:own the server of this machine
 	if err != nil {
 		return nil, fmt.Errorf("ask the running server: %w", err)
 	}

@@ -288,7 +288,8 @@ func (d *bucketDraft) commit(ctx context.Context, manifest []byte) error {
 		return err
 	}
 	defer r.Close()
-	if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, manifest) {
+	got, err := io.ReadAll(r) //budget:own it was just written
+	if err != nil || !bytes.Equal(got, manifest) {
 		return errors.Join(errManifest, err)
 	}
 	d.committed = true

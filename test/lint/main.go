@@ -69,7 +69,7 @@ func main() {
 	if dependency(os.Args[len(os.Args)-1]) {
 		unitchecker.Main(deprecated.Analyzer)
 	}
-	all := append([]*analysis.Analyzer{rules.Shadow, rules.Parameters, rules.Unused}, vet...)
+	all := append([]*analysis.Analyzer{rules.Shadow, rules.Parameters, rules.Unused, rules.Reads}, vet...)
 	for _, family := range [][]*lint.Analyzer{staticcheck.Analyzers, simple.Analyzers, stylecheck.Analyzers} {
 		for _, a := range family {
 			// The checks of style that staticcheck leaves off by default include

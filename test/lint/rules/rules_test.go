@@ -13,4 +13,5 @@ func TestRulesReportViolations(t *testing.T) {
 	analysistest.Run(t, analysistest.TestData(), rules.Shadow, "shadow")
 	analysistest.Run(t, analysistest.TestData(), rules.Parameters, "parameters")
 	analysistest.Run(t, analysistest.TestData(), rules.Unused, "unused")
+	analysistest.Run(t, analysistest.TestData(), rules.Reads, "turnpike/internal/reads")
 }

@@ -1,0 +1,5 @@
+package safehttp
+
+import "net/http"
+
+func Bounded(next http.RoundTripper) http.RoundTripper { return next }
