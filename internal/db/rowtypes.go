@@ -91,7 +91,7 @@ func (e *postgresEngine) createRowTypes(ctx context.Context) (map[string]rowType
 	var create strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(types)) { // in one order, because other nodes may create them too
 		if _, ok := known[name]; !ok {
-			fmt.Fprintf(&create, "DO $$ BEGIN CREATE TYPE %s AS %s; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$;", name, types[name])
+			fmt.Fprintf(&create, "DO $$ BEGIN CREATE TYPE %s AS %s; EXCEPTION WHEN duplicate_object OR duplicate_table OR unique_violation THEN NULL; END $$;", name, types[name])
 		}
 	}
 	if create.Len() > 0 {
