@@ -3,13 +3,13 @@ package agents
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/agents/tools"
 	"turnpike/internal/fault"
+	"turnpike/internal/limits"
 	"turnpike/internal/spend"
 )
 
@@ -28,19 +28,19 @@ func (s *Service) retry(ctx context.Context, o *outcome, code string, err error)
 	transient := true
 	if f, ok := fault.As(err); ok {
 		message = f.Message
-		transient = fault.FamilyOf(f.Code).Status >= 500 || f.Code == fault.RateLimitExceeded
+		transient = !f.Final() && (fault.FamilyOf(f.Code).Status >= 500 || f.Code == fault.RateLimitExceeded)
 		switch f.Code {
 		case fault.BudgetExceeded, fault.InsufficientCredits:
 			if spend.Transient(err) { // other reservations may be released
 				o.schedule(now, o.backoff(now))
 				return o, nil
 			}
-			code, message = string(f.Code), budgetMessage(err, f.Message)
+			code = string(f.Code)
 		case fault.ContextLengthExceeded:
 			code = string(f.Code)
 			message = "The conversation is longer than the model's context window. Use a model with a larger context_window (GET /v1/models), or tools with shorter outputs."
 		case fault.RateLimitExceeded:
-			if r.Environment == accounts.Live { // the key's own limit only delays the run
+			if r.Environment == accounts.Live && limits.Refused(err) { // the key's own limit only delays the run
 				o.schedule(now, max(f.RetryAfter, time.Second))
 				return o, nil
 			}
@@ -68,18 +68,4 @@ const (
 
 func (o *outcome) backoff(now time.Time) time.Duration {
 	return min(max(minBackoff, now.Sub(o.waitingSince)/4), maxBackoff)
-}
-
-// budgetMessage names the budget that cannot pay for the next step, and how to
-// raise it.
-func budgetMessage(err error, otherwise string) string {
-	var r *spend.Refusal
-	if !errors.As(err, &r) || r.Level == spend.Run || r.Level == spend.KeyLimit || r.Level == spend.ProjectLimit {
-		return otherwise
-	}
-	remedy := "Raise its budget."
-	if r.Level == spend.Workspace {
-		remedy = "An admin can raise the limit with PATCH /v1/billing."
-	}
-	return fmt.Sprintf("The %s has used %s of its %s credits this month, and the run's next step could cost more than is left. %s", r.Level, r.Spent, r.Limit, remedy)
 }

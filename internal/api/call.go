@@ -223,7 +223,7 @@ func (o errorObject) fault() *fault.Error {
 // render sets the error's headers and returns its body.
 func (c *Call) render(f *fault.Error) []byte {
 	h := c.W.Header()
-	if fault.FamilyOf(f.Code).Final {
+	if f.Final() {
 		h.Set("X-Should-Retry", "false")
 	}
 	if f.Code == fault.Authentication {

@@ -206,9 +206,7 @@ func (c *Call) replay(of action, a *idempotency.Answer) error {
 	if err := json.Unmarshal(a.Body, &refusal); err != nil {
 		return err
 	}
-	if fault.FamilyOf(refusal.Error.Code).Final {
-		c.W.Header().Set("X-Should-Retry", "false")
-	}
+	c.W.Header().Set("X-Should-Retry", "false") // the response to this Idempotency-Key stays the same
 	c.settle(a.Status, refusal.Error.fault())
 	c.sendLogged(a.Status, jsonType, a.Body)
 	return nil

@@ -130,7 +130,7 @@ func rateFault(r *limits.Refusal, kind requestKind, whose string) error {
 // enough of them in this minute, so that a flood doesn't fill the log. Nothing is
 // written before the limiter rejects a request.
 func (c *Call) dropThrottled(err error) {
-	_, refused := errors.AsType[*limits.Refusal](err)
+	refused := limits.Refused(err)
 	if refused {
 		c.content = nil // a flood must not fill the content log either
 	}

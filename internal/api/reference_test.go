@@ -189,10 +189,10 @@ func TestErrorCodesAndDocumentAgree(t *testing.T) {
 	t.Parallel()
 	var doc struct {
 		Codes []struct {
-			Code   fault.Code
-			Status int
-			Type   string
-			Final  bool
+			Code      fault.Code
+			Status    int
+			Type      string
+			Retryable bool
 		} `json:"x-error-codes"`
 		Components struct {
 			Schemas struct {
@@ -230,7 +230,10 @@ func TestErrorCodesAndDocumentAgree(t *testing.T) {
 	byStatus := map[int][]string{}
 	types := map[string]bool{}
 	for _, c := range doc.Codes {
-		table[c.Code] = fault.Family{Status: c.Status, Type: c.Type, Final: c.Final}
+		table[c.Code] = fault.Family{Status: c.Status, Type: c.Type}
+		if c.Retryable != c.Code.Retryable() {
+			t.Errorf("%s is retryable in the document's table: %t", c.Code, c.Retryable)
+		}
 		byStatus[c.Status] = append(byStatus[c.Status], string(c.Code))
 		types[c.Type] = true
 	}

@@ -158,10 +158,15 @@ func (s *responseSocket) send(ctx context.Context, event []byte) error {
 // fail sends an error that no request has.
 func (s *responseSocket) fail(ctx context.Context, err error) {
 	f := s.call.Fault(err)
-	s.sendError(ctx, fault.FamilyOf(f.Code).Status, s.call.errorJSON(f))
+	s.sendError(ctx, fault.FamilyOf(f.Code).Status, f.Final(), s.call.errorJSON(f))
 }
 
-func (s *responseSocket) sendError(ctx context.Context, status int, body []byte) {
+// sendError sends an error. Its status is 400 if a retry can't change it, because clients such as Codex connect again
+// after any other; the code says what it is.
+func (s *responseSocket) sendError(ctx context.Context, status int, final bool, body []byte) {
+	if final {
+		status = http.StatusBadRequest
+	}
 	var e struct {
 		Error jsontext.Value `json:"error"`
 	}
@@ -263,7 +268,7 @@ func (s *responseSocket) post(ctx context.Context, body []byte) (response []byte
 	w := &socketWriter{socket: s, ctx: ctx, header: http.Header{}}
 	s.call.s.ServeHTTP(w, r)
 	if w.status >= http.StatusBadRequest {
-		s.sendError(ctx, w.status, w.buffer)
+		s.sendError(ctx, w.status, w.header.Get("X-Should-Retry") == "false", w.buffer)
 		return nil
 	}
 	return w.response

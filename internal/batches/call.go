@@ -17,6 +17,7 @@ import (
 	"turnpike/internal/gateway"
 	"turnpike/internal/gateway/responses"
 	"turnpike/internal/ids"
+	"turnpike/internal/limits"
 	"turnpike/internal/spend"
 )
 
@@ -120,7 +121,7 @@ var retryDelays = []time.Duration{5 * time.Second, 30 * time.Second, 2 * time.Mi
 
 // waits reports whether a line may run later: the key's own limit is reached, or only requests in
 // progress keep the line from its credits.
-func waits(err error) bool { return fault.Is(err, fault.RateLimitExceeded) || spend.Transient(err) }
+func waits(err error) bool { return limits.Refused(err) || spend.Transient(err) }
 
 // Lines that wait are spread over a time that grows with their number, so that a large batch
 // doesn't try all of them every second.

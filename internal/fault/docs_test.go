@@ -44,8 +44,7 @@ func TestDocsGiveStatusAndRetriesOfEachCode(t *testing.T) {
 		entry := sections.entries[string(code)]
 		status := "- **Status:** `" + strconv.Itoa(family.Status) + "`, type `" + family.Type + "`\n"
 		retryable := "no"
-		switch s := family.Status; {
-		case (s == 408 || s == 409 || s == 429 || s >= 500) && !family.Final:
+		if code.Retryable() {
 			retryable = "yes"
 		}
 		for _, line := range []string{status, "- **Cause:** ", "- **Fix:** ", "- **Retryable:** " + retryable} {

@@ -67,33 +67,36 @@ const (
 type Family struct {
 	Status int
 	Type   string
-	// Final means that a retry cannot succeed, although SDKs retry the status (408, 409, 429, 5xx).
-	Final bool
 }
 
 var families = byCode(map[Family][]Code{
-	{Status: 400, Type: "invalid_request_error"}: {InvalidJSON, InvalidParameter, UnknownParameter, MissingParameter,
+	{400, "invalid_request_error"}: {InvalidJSON, InvalidParameter, UnknownParameter, MissingParameter,
 		ContextLengthExceeded, ModelNotPriced, UnknownProject, OutsideReplayWindow},
-	{Status: 401, Type: "authentication_error"}: {Authentication},
-	{Status: 402, Type: "billing_error"}:        {InsufficientCredits, BudgetExceeded},
-	{Status: 403, Type: "permission_error"}: {InsufficientScope, IPNotAllowed, LiveKeyInBrowser,
+	{401, "authentication_error"}: {Authentication},
+	{402, "billing_error"}:        {InsufficientCredits, BudgetExceeded},
+	{403, "permission_error"}: {InsufficientScope, IPNotAllowed, LiveKeyInBrowser,
 		ScopedTokenNotAllowed, ProjectNotAllowed, ModelNotAllowed, UserBlocked, InvalidSignature},
-	{Status: 404, Type: "not_found_error"}:                {NotFound, ModelNotFound},
-	{Status: 405, Type: "invalid_request_error"}:          {MethodNotAllowed},
-	{Status: 406, Type: "invalid_request_error"}:          {NotAcceptable},
-	{Status: 408, Type: "invalid_request_error"}:          {RequestTimeout},
-	{Status: 409, Type: "conflict_error", Final: true}:    {InvalidState, IdempotencyKeyReused, LimitReached},
-	{Status: 409, Type: "conflict_error"}:                 {Conflict},
-	{Status: 413, Type: "invalid_request_error"}:          {RequestTooLarge},
-	{Status: 415, Type: "invalid_request_error"}:          {UnsupportedMediaType},
-	{Status: 426, Type: "invalid_request_error"}:          {UpgradeRequired},
-	{Status: 429, Type: "rate_limit_error"}:               {RateLimitExceeded},
-	{Status: 500, Type: "api_error"}:                      {Internal},
-	{Status: 502, Type: "upstream_error"}:                 {Upstream},
-	{Status: 503, Type: "unavailable_error", Final: true}: {NoProvider},
-	{Status: 503, Type: "unavailable_error"}:              {Overloaded, StorageUnavailable},
-	{Status: 504, Type: "upstream_error"}:                 {UpstreamTimeout},
+	{404, "not_found_error"}:       {NotFound, ModelNotFound},
+	{405, "invalid_request_error"}: {MethodNotAllowed},
+	{406, "invalid_request_error"}: {NotAcceptable},
+	{408, "invalid_request_error"}: {RequestTimeout},
+	{409, "conflict_error"}:        {InvalidState, IdempotencyKeyReused, LimitReached, Conflict},
+	{413, "invalid_request_error"}: {RequestTooLarge},
+	{415, "invalid_request_error"}: {UnsupportedMediaType},
+	{426, "invalid_request_error"}: {UpgradeRequired},
+	{429, "rate_limit_error"}:      {RateLimitExceeded},
+	{500, "api_error"}:             {Internal},
+	{502, "upstream_error"}:        {Upstream},
+	{503, "unavailable_error"}:     {NoProvider, Overloaded, StorageUnavailable},
+	{504, "upstream_error"}:        {UpstreamTimeout},
 })
+
+// retryable are the codes whose errors a retry can change.
+var retryable = map[Code]bool{RequestTimeout: true, Conflict: true, RateLimitExceeded: true, Internal: true,
+	Upstream: true, Overloaded: true, StorageUnavailable: true, UpstreamTimeout: true}
+
+// Retryable reports whether a retry can change errors with the code.
+func (c Code) Retryable() bool { return retryable[c] }
 
 func byCode(codes map[Family][]Code) map[Code]Family {
 	out := map[Code]Family{}
@@ -123,8 +126,23 @@ type Error struct {
 	Param      string
 	Details    any
 	RetryAfter time.Duration
-	Cause      error
+	// Retry is set if it differs from that of the code: a budget may have room when other requests end, and
+	// only an operator can fix a rejected API key.
+	Retry Retry
+	Cause error
 }
+
+// Retry says whether a retry can change an error.
+type Retry string
+
+// The values of Retry. Empty means that the code decides.
+const (
+	RetryCanHelp  Retry = "can_help"
+	RetryIsFutile Retry = "is_futile"
+)
+
+// Final reports whether a retry can't change the error. Clients get x-should-retry: false.
+func (e *Error) Final() bool { return e.Retry == RetryIsFutile || e.Retry == "" && !e.Code.Retryable() }
 
 func (e *Error) Error() string {
 	if e.Cause != nil {

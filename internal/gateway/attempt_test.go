@@ -32,12 +32,13 @@ func TestProviderFailureFallsBackOrRetries(t *testing.T) {
 		"local timeout":    {providers.Failure{Kind: providers.KindTimeout}, true, false, fault.UpstreamTimeout},
 		"408":              {providers.Failure{Kind: providers.KindTimeout, Status: 408}, true, true, fault.UpstreamTimeout},
 		"409":              {providers.Failure{Kind: providers.KindServer, Status: 409}, true, true, fault.Upstream},
-		"429":              {providers.Failure{Kind: providers.KindRateLimited, Status: 429}, true, true, fault.Overloaded},
-		"long Retry-After": {providers.Failure{Kind: providers.KindRateLimited, Status: 429, RetryAfter: time.Minute}, true, false, fault.Overloaded},
+		"429":              {providers.Failure{Kind: providers.KindRateLimited, Status: 429}, true, true, fault.RateLimitExceeded},
+		"long Retry-After": {providers.Failure{Kind: providers.KindRateLimited, Status: 429, RetryAfter: time.Minute}, true, false, fault.RateLimitExceeded},
 		"500":              {providers.Failure{Kind: providers.KindServer, Status: 500}, true, true, fault.Upstream},
 		"503":              {providers.Failure{Kind: providers.KindOverloaded, Status: 503}, true, true, fault.Overloaded},
 		"401":              {providers.Failure{Kind: providers.KindAuth, Status: 401}, true, false, fault.Upstream},
 		"404":              {providers.Failure{Kind: providers.KindNoModel, Status: 404}, true, false, fault.Upstream},
+		"404 in its words": {providers.Failure{Kind: providers.KindNoModel, Status: 404, Message: "No such file."}, true, false, fault.ModelNotFound},
 		"400":              {providers.Failure{Kind: providers.KindInvalid, Status: 400, Param: "top_k"}, false, false, fault.InvalidParameter},
 		"too long":         {providers.Failure{Kind: providers.KindInvalid, Status: 400, Err: errors.New("This model's maximum context length is 8192 tokens.")}, false, false, fault.ContextLengthExceeded},
 		"invalid response": {providers.Failure{Kind: providers.KindProtocol}, true, false, fault.Upstream},
@@ -75,8 +76,11 @@ func TestProviderFailureFallsBackOrRetries(t *testing.T) {
 			if only.calls() != want || strings.Count(out.Attempts, `"provider"`) != want {
 				t.Errorf("called %d times, want %d: %s", only.calls(), want, out.Attempts)
 			}
-			if f, _ := fault.As(out.err); tt.code == fault.Overloaded && f.RetryAfter < max(time.Second, tt.failure.RetryAfter) {
+			if f, _ := fault.As(out.err); (tt.code == fault.Overloaded || tt.code == fault.RateLimitExceeded) && f.RetryAfter < max(time.Second, tt.failure.RetryAfter) {
 				t.Errorf("got Retry-After %s, want at least the provider's", f.RetryAfter)
+			}
+			if f, _ := fault.As(out.err); f.Final() != (tt.code == fault.InvalidParameter || tt.code == fault.ContextLengthExceeded || tt.code == fault.ModelNotFound || tt.failure.Kind == providers.KindAuth) {
+				t.Errorf("%v is final: %t", f, f.Final())
 			}
 			if strings.Contains(out.err.Error(), "test failure") && !strings.Contains(fmt.Sprint(errors.Unwrap(out.err)), "test failure") {
 				t.Errorf("the provider's message reaches the client: %v", out.err)

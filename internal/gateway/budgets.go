@@ -169,18 +169,25 @@ type ancestorDetails struct {
 
 const ancestorSource = "ancestor_key"
 
-func ancestorFault(r *spend.Refusal, hint string) error {
-	remedy := "Raise"
-	if r.Transient {
-		remedy = "Retry when requests in progress have finished, raise"
-	}
+func ancestorFault(r *spend.Refusal, hint string) *fault.Error {
 	budget := "monthly budget"
 	if r.Level != spend.Key {
 		budget = "budget for this model"
 	}
-	f := fault.New(fault.BudgetExceeded, "A key that created this key has too little of its %s left for this request. %s that budget, or %s.", budget, remedy, hint)
+	f := fault.New(fault.BudgetExceeded, "This request needs up to %s credits, more than a key that created this key has left of its %s.%s The owner of that key can raise it. %s", r.Needs, budget, whenRefilled(r), hint)
 	f.Details = ancestorDetails{LimitSource: ancestorSource, ResetsAt: resetsAt(r)}
-	return f.Because(r)
+	return f
+}
+
+// whenRefilled is a sentence about the time when the budget has more.
+func whenRefilled(r *spend.Refusal) string {
+	switch {
+	case r.Transient:
+		return " Retry when requests in progress have finished."
+	case !r.Resets.IsZero():
+		return r.Resets.UTC().Format(" It resets on January 2, 2006 at 15:04 UTC.")
+	}
+	return ""
 }
 
 func resetsAt(r *spend.Refusal) *int64 {
@@ -205,35 +212,41 @@ func refusalFault(c Call, of []callLimit, r *spend.Refusal, hint string) error {
 	}
 	c.Record.Note(func(e *audit.Entry) { e.Hold, e.RefusedBy = r, by })
 	if r.Level == spend.Key && r.ID != p.KeyID || i >= 0 && of[i].isAncestors(p) {
-		return ancestorFault(r, hint)
+		return refusedBudget(ancestorFault(r, hint), r)
 	}
 	details := limitDetails{LimitSource: r.Level, Limit: r.Limit, Spent: r.Spent, Reserved: r.Reserved, ResetsAt: resetsAt(r)}
-	reserved, wait := "", ""
-	if r.Reserved > 0 {
-		reserved = fmt.Sprintf(" and reserved %s for requests in progress", r.Reserved)
-	}
-	if r.Transient {
-		wait = " Retry when those have finished."
-	}
-	var f *fault.Error
+	code, param, who, budget, remedy := fault.BudgetExceeded, "", "The "+string(r.Level), "its monthly budget", "An owner or admin of the workspace can raise it."
 	switch {
 	case i >= 0:
 		l := of[i]
 		details.LimitSource, details.Level, details.LimitID, details.Window = l.source(), l.level, l.ID, l.Window
-		param := accounts.LimitParam(l.position, "budget")
-		f = fault.Param(fault.BudgetExceeded, param, "Requests under %s have used %s of %s credits %s%s, and this request could cost more than is left.%s Raise %s of the %s, or %s.",
-			l.name(), r.Spent, r.Limit, inWindow[l.Window], reserved, wait, param, l.level, hint)
+		param = accounts.LimitParam(l.position, "budget")
+		who, budget = fmt.Sprintf("The %s (%s)", l.name(), param), "its budget "+inWindow[l.Window]
 	case r.Level == spend.Workspace:
-		f = fault.New(fault.InsufficientCredits, "Not enough credits: the workspace has used %s of %s this month%s, and this request could cost more than is left.%s An admin can raise the limit with PATCH /v1/billing.", r.Spent, r.Limit, reserved, wait)
+		code, budget = fault.InsufficientCredits, "its monthly credits"
+		remedy = "An owner or admin can raise them on the page Billing or with PATCH /v1/billing."
 	case r.Level == spend.EndUser:
 		details.Window = r.Window
-		f = fault.New(fault.BudgetExceeded, "The user has used %s of its budget of %s credits %s%s, and this request could cost more than is left.%s An admin can raise the budget with PATCH /v1/users/%s.", r.Spent, r.Limit, inWindow[r.Window], reserved, wait, r.ID)
+		budget, remedy = "its budget "+inWindow[r.Window], "An owner or admin of the workspace can raise it with PATCH /v1/users/"+r.ID+"."
 	case r.Level == spend.Run:
-		f = fault.New(fault.BudgetExceeded, "The run has used %s of its budget of %s credits, and its next step could cost more than is left.", r.Spent, r.Limit)
-	default:
-		f = fault.New(fault.BudgetExceeded, "The %s has used %s of its monthly budget of %s credits%s, and this request could cost more than is left.%s Raise the budget, or %s.", r.Level, r.Spent, r.Limit, reserved, wait, hint)
+		budget, remedy, hint = "its budget", "Create the run with a larger budget.", ""
 	}
+	reserved := ""
+	if r.Reserved > 0 {
+		reserved = fmt.Sprintf(", with %s reserved for requests in progress", r.Reserved)
+	}
+	f := fault.Param(code, param, "This request needs up to %s credits. %s has %s left of %s (%s)%s.%s %s %s",
+		r.Needs, who, max(0, r.Left()), budget, r.Limit, reserved, whenRefilled(r), remedy, hint)
+	f.Message = strings.TrimSpace(f.Message)
 	f.Details = details
+	return refusedBudget(f, r)
+}
+
+// refusedBudget completes the error of a refusal.
+func refusedBudget(f *fault.Error, r *spend.Refusal) error {
+	if r.Transient {
+		f.Retry = fault.RetryCanHelp
+	}
 	return f.Because(r)
 }
 

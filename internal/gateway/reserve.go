@@ -157,7 +157,7 @@ type refused struct {
 func budgetFault(c Call, r *request, by refused) error {
 	noteModel(c, by.target.offer.ID)
 	if r.choices > 0 {
-		return refusalFault(c, by.limits, by.Refusal, "request fewer tokens with max_tokens")
+		return refusalFault(c, by.limits, by.Refusal, "If your program can set max_tokens, a lower value needs fewer credits.")
 	}
 	return refusalFault(c, by.limits, by.Refusal, requestLess)
 }
@@ -167,7 +167,7 @@ func noteModel(c Call, model string) {
 }
 
 // requestLess is the hint where no number of tokens applies.
-const requestLess = "request less"
+const requestLess = "A smaller request needs fewer credits."
 
 func (g *snapshot) reserveAmount(ctx context.Context, c Call, caps []spend.Cap, amount credits.Micro) (*spend.Reservation, error) {
 	if a := c.Allowance; a != nil && (a.Limit <= 0 || amount > a.Limit-a.Spent) { // 0 blocks free calls, too

@@ -25,7 +25,7 @@ func (g *Gateway) ReserveToolCall(ctx context.Context, c Call, price credits.Mic
 	}
 	reservation, err := g.current.Load().reserveAmount(ctx, c, caps, price)
 	if refusal, ok := errors.AsType[*spend.Refusal](err); ok {
-		return refusalFault(c, applied, refusal.For(price), "call a tool with a lower price")
+		return refusalFault(c, applied, refusal.For(price), "")
 	}
 	if err != nil {
 		return err

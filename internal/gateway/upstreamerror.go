@@ -15,7 +15,8 @@ import (
 // within seconds and free theirs.
 const localRetryAfter = 5 * time.Second
 
-// upstreamFault hides a provider's message: the client gets one of our codes, the log the cause.
+// upstreamFault returns the error of a failed call for the client. It has the provider's words only if they are
+// about the request; the log has the cause.
 func upstreamFault(err error) error {
 	if _, ok := fault.As(err); ok {
 		return err
@@ -30,36 +31,60 @@ func upstreamFault(err error) error {
 		}
 		return fault.New(fault.Upstream, "The model provider failed.").Because(err)
 	}
+	return faultOf(f).Because(err)
+}
+
+func faultOf(f *providers.Failure) *fault.Error {
 	switch f.Kind {
 	case providers.KindInvalid:
-		if f.Param != "" {
-			return fault.Param(fault.InvalidParameter, f.Param, "The model provider rejected the value of %s. Check what the model supports.", f.Param).Because(err)
+		if f.Param != "" && f.Message == "" {
+			return fault.Param(fault.InvalidParameter, f.Param, "The model provider rejected the value of %s. Check what the model supports.", f.Param)
 		}
-		return fault.New(fault.InvalidParameter, "The model provider rejected the request. Check what the model supports.").Because(err)
+		return rejection(f, f.Param, "The model provider rejected the request", "Check what the model supports.")
 	case providers.KindTooLong:
-		return fault.Param(fault.ContextLengthExceeded, f.Param, "The request is longer than the model's context window. Shorten it, request fewer tokens, or use a model with a larger context_window (GET /v1/models).").Because(err)
+		out := rejection(f, f.Param, "The request is longer than the model's context window", "Shorten it, request fewer tokens, or use a model with a larger context_window (GET /v1/models).")
+		out.Code = fault.ContextLengthExceeded
+		return out
 	case providers.KindBlockedInput:
-		return fault.Param(fault.InvalidParameter, "prompt", "The model provider's content filter rejected the prompt.").Because(err)
+		return rejection(f, "prompt", "The model provider's content filter rejected the prompt", "")
 	case providers.KindBlockedOutput:
-		return fault.Param(fault.InvalidParameter, "prompt", "The model provider's content filter rejected the output for this prompt.").Because(err)
+		return rejection(f, "prompt", "The model provider's content filter rejected the output for this prompt", "")
 	case providers.KindTimeout:
-		return fault.New(fault.UpstreamTimeout, "The model provider timed out.").Because(err)
-	case providers.KindRateLimited, providers.KindOverloaded:
-		out := fault.New(fault.Overloaded, "The model provider is overloaded. Retry shortly.").Because(err)
-		out.RetryAfter = max(f.RetryAfter, time.Second)
-		return out
+		return fault.New(fault.UpstreamTimeout, "The model provider timed out.")
+	case providers.KindRateLimited:
+		return retryAfter(f.RetryAfter, fault.New(fault.RateLimitExceeded, "The model provider's rate limit is reached. Retry shortly."))
+	case providers.KindOverloaded:
+		return retryAfter(f.RetryAfter, fault.New(fault.Overloaded, "The model provider is overloaded. Retry shortly."))
 	case providers.KindLocal:
-		out := fault.New(fault.Overloaded, "This server is out of file descriptors and cannot call the model provider. Retry shortly. An operator can %s.", safehttp.MoreDescriptors).Because(err)
-		out.RetryAfter = localRetryAfter
-		return out
+		return retryAfter(localRetryAfter, fault.New(fault.Overloaded, "This server is out of file descriptors and cannot call the model provider. Retry shortly. An operator can %s.", safehttp.MoreDescriptors))
 	case providers.KindAuth:
-		return fault.New(fault.Upstream, "The model provider rejected this server's API key. An operator can check it with: turnpike doctor").Because(err)
+		out := fault.New(fault.Upstream, "The model provider rejected this server's API key or account. An operator can check it with: turnpike doctor")
+		out.Retry = fault.RetryIsFutile
+		return out
 	case providers.KindNoModel:
-		return fault.New(fault.Upstream, "The model provider does not have this model, although the catalog lists it.").Because(err)
+		if f.Message != "" {
+			out := rejection(f, "model", "The model provider did not find the model, or an object that the request names", "")
+			out.Code = fault.ModelNotFound
+			return out
+		}
+		return fault.New(fault.Upstream, "The model provider does not have this model, although the catalog lists it.")
 	case providers.KindConnect:
-		return fault.New(fault.Upstream, "The model provider is unreachable.").Because(err)
+		return fault.New(fault.Upstream, "The model provider is unreachable.")
 	}
-	return fault.New(fault.Upstream, "The model provider failed.").Because(err)
+	return fault.New(fault.Upstream, "The model provider failed.")
+}
+
+// rejection says that the provider rejected the request, in its own words or with other advice.
+func rejection(f *providers.Failure, param, what, advice string) *fault.Error {
+	if f.Message != "" {
+		return fault.Param(fault.InvalidParameter, param, "%s: %s", what, f.Message)
+	}
+	return fault.Param(fault.InvalidParameter, param, "%s", strings.TrimSpace(what+". "+advice))
+}
+
+func retryAfter(delay time.Duration, f *fault.Error) *fault.Error {
+	f.RetryAfter = max(delay, time.Second)
+	return f
 }
 
 func modelNotFound(param, name string) *fault.Error {

@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -132,6 +133,12 @@ type Refusal struct {
 	Limit      int64
 	RetryAfter time.Duration
 	States
+}
+
+// Refused reports whether err is, or wraps, a refusal. Other rate limits are the provider's.
+func Refused(err error) bool {
+	_, refused := errors.AsType[*Refusal](err)
+	return refused
 }
 
 func (r *Refusal) Error() string {

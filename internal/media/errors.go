@@ -67,12 +67,15 @@ var failures = map[providers.Kind]*events.JobError{
 	providers.KindLocal:         transientError(codeInternal, "The server is out of file descriptors."),
 }
 
-// describeError returns the error of a failed task for its owner. The provider's own
-// message is only logged.
+// describeError returns the error of a failed task for its owner.
 func describeError(err error) *events.JobError {
 	var failure *providers.Failure
 	if errors.As(err, &failure) {
-		return cmp.Or(failures[failure.Kind], transientError(codeUpstream, "The provider failed."))
+		out := *cmp.Or(failures[failure.Kind], transientError(codeUpstream, "The provider failed."))
+		if failure.Message != "" {
+			out.Message += " It said: " + failure.Message
+		}
+		return &out
 	}
 	if f, ok := fault.As(err); ok {
 		switch f.Code {

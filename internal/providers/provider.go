@@ -157,14 +157,16 @@ const (
 	KindBlockedOutput Kind = "blocked_output" // a filter rejected the output
 )
 
-// Failure is a failed upstream request. Its Error is for the log: messages of
-// providers never reach the client.
+// Failure is a failed upstream request. Its Error is for the log.
 type Failure struct {
 	Kind       Kind
 	Status     int           // of the response, or 0
 	RetryAfter time.Duration // as the provider requested, or 0
 	Param      string        // for KindInvalid: the field that the provider names, if any
-	Err        error
+	// Message is what the provider says about the client's request, for the client: without IDs of the
+	// operator's account, and empty if the failure isn't about the request.
+	Message string
+	Err     error
 }
 
 func (f *Failure) Error() string {

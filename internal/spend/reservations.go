@@ -21,6 +21,7 @@ type Refusal struct {
 	Limit    credits.Micro
 	Spent    credits.Micro // charged
 	Reserved credits.Micro // for requests and jobs in progress
+	Needs    credits.Micro // by the request
 	Resets   time.Time     // zero for a budget that never starts again
 	// Transient means that only reservations block the request, so it may fit
 	// when they end. Retrying any other refusal is pointless.
@@ -47,6 +48,7 @@ func (r *Refusal) Left() credits.Micro { return r.Limit - r.Spent - r.Reserved }
 // For returns the refusal of a request that needs the amount.
 func (r *Refusal) For(amount credits.Micro) *Refusal {
 	out := *r
+	out.Needs = amount
 	// Reservations may have ended since the refusal.
 	out.Transient = r.Level != Run && r.Limit > 0 && amount <= r.Limit-r.Spent
 	out.Exhausted = !out.Transient && amount <= r.Limit/smallShare

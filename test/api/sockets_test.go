@@ -10,7 +10,9 @@ import (
 
 	"github.com/coder/websocket"
 
+	"turnpike/internal/access"
 	"turnpike/internal/accounts"
+	"turnpike/internal/catalog"
 	"turnpike/test/harness"
 )
 
@@ -53,6 +55,23 @@ func TestEveryMessageOfASocketIsARequest(t *testing.T) {
 	}
 	if _, r := socketMessages(t, conn, announcement("", "four")); r.Text("error.code") != "rate_limit_exceeded" {
 		t.Errorf("beyond the limit: got %s", r.Body)
+	}
+}
+
+// Clients such as Codex connect again after every error whose status isn't 400 (F5).
+func TestFinalErrorsOfASocketHaveTheStatus400(t *testing.T) {
+	t.Parallel()
+	s := harness.Start(t, harness.Config(t, "sqlite"), harness.NewClock())
+	key, _ := s.KeyOf(t, &access.Key{Tenant: s.Workspace(t, "acme").In(accounts.Test), Name: "narrow", Scopes: []string{"responses:create"}, Allowed: catalog.Allowed{Models: []string{"gpt-4o"}}})
+	c := &client{Server: s, key: key}
+	conn := c.dialSocket(t, key)
+	for model, code := range map[string]string{"gpt-4o-mini": "model_not_allowed", "": "missing_parameter"} {
+		message := announcement("", "hi")
+		message["model"] = model
+		delete(message, "generate")
+		if _, r := socketMessages(t, conn, message); r.Text("type") != "error" || count(r, "status") != 400 || r.Text("error.code") != code {
+			t.Errorf("got %s, want the status 400 and the code %s", r.Body, code)
+		}
 	}
 }
 

@@ -27,7 +27,7 @@ func readError(text []byte) (e apiError) {
 
 func explain(f *providers.Failure, body []byte) string {
 	e := readError(body)
-	f.Param, f.Kind = e.param(), cmp.Or(e.kind(), f.Kind)
+	f.Param, f.Kind, f.Message = e.param(), cmp.Or(e.kind(), f.Kind), e.Error.Message
 	return e.text()
 }
 

@@ -30,7 +30,7 @@ func explain(f *providers.Failure, body []byte) string {
 		// FastAPI's, which many Python servers use, and others.
 		return cmp.Or(text(o.get("message")), text(o.get("detail")))
 	}
-	f.Param = e.param
+	f.Param, f.Message = e.param, e.message
 	if f.Status == http.StatusTooManyRequests && e.failureKind() == providers.KindAuth {
 		f.Kind = providers.KindAuth // the account has no credit left
 	}

@@ -116,7 +116,8 @@ func stayOnHost(req *http.Request, via []*http.Request) error {
 }
 
 // Explain decodes the body of an error and returns its message. It sets the failure's Param, and
-// its Kind and RetryAfter if the body is more precise than the status. The caller removes secrets.
+// its Kind and RetryAfter if the body is more precise than the status, and its Message if the client's differs from
+// the log's. The caller removes secrets.
 type Explain func(f *providers.Failure, body []byte) (message string)
 
 // Call is a request to a provider.
@@ -311,6 +312,7 @@ func (call Call) statusFailure(resp *http.Response, b *body) error {
 	}
 	redact := slices.Concat(secrets(b.request.Header), secrets(call.Header), call.redact)
 	f.Param = Loggable(f.Param, redact...)
+	f.Message = clientMessage(f, cmp.Or(f.Message, message), redact)
 	f.Err = errors.New(Loggable(cmp.Or(message, string(text), "no message"), redact...))
 	return f
 }

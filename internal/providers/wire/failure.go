@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,11 +74,42 @@ func duration(number string, unit time.Duration) (time.Duration, bool) {
 	return time.Duration(min(max(0, n), float64(maxRetryAfter))), true
 }
 
-const maxLogged = 1 << 10
+const (
+	maxLogged = 1 << 10
+	maxShown  = 2 << 10
+)
+
+// identifiers are those of the operator's account, its keys and its resources.
+var identifiers = regexp.MustCompile(`\b(?:org|proj|project|user|acct|account|wrkspc|req|sk|pk|key)[-_][\w-]{8,}|\bAIza[\w-]{16,}|` +
+	`\b(?:projects|organizations|folders|billingAccounts|subscriptions|resourceGroups)/[^/\s"',]+|\barn:[^\s"',]+|\b[0-9]{10,}\b|` +
+	`\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|[\w.-]+@[\w.-]+\.gserviceaccount\.com`)
+
+// clientMessage returns the provider's words about the client's request, for the client. It returns an empty text for
+// other failures, which may be about the operator's account.
+func clientMessage(f *providers.Failure, text string, secrets []string) string {
+	switch f.Status {
+	case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+	default:
+		return ""
+	}
+	switch f.Kind {
+	case providers.KindInvalid, providers.KindTooLong, providers.KindNoModel, providers.KindBlockedInput, providers.KindBlockedOutput:
+	default:
+		return ""
+	}
+	return readable(identifiers.ReplaceAllStringFunc(text, func(id string) string {
+		if strings.ContainsAny(id, "0123456789/") {
+			return "***"
+		}
+		return id // a field such as user_location
+	}), maxShown, secrets)
+}
 
 // Loggable returns a provider's message for the log: without Turnpike's keys and
 // the given secrets, and not too long.
-func Loggable(text string, secrets ...string) string {
+func Loggable(text string, secrets ...string) string { return readable(text, maxLogged, secrets) }
+
+func readable(text string, limit int, secrets []string) string {
 	// Redact before truncating, which could leave half a secret.
 	for _, secret := range secrets {
 		if secret != "" {
@@ -85,8 +117,8 @@ func Loggable(text string, secrets ...string) string {
 		}
 	}
 	text = strings.TrimSpace(strings.ToValidUTF8(keyring.Mask(text), "\uFFFD"))
-	if len(text) > maxLogged {
-		text = strings.ToValidUTF8(text[:maxLogged], "") + "…"
+	if len(text) > limit {
+		text = strings.ToValidUTF8(text[:limit], "") + "…"
 	}
 	return text
 }

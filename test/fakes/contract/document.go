@@ -32,10 +32,10 @@ func newValidator() (*Validator, error) {
 	if err := d.compiler.AddResource(documentURL, root); err != nil {
 		return nil, err
 	}
-	v := &Validator{routes: http.NewServeMux(), shared: map[int]*response{}, final: map[string]bool{}}
+	v := &Validator{routes: http.NewServeMux(), shared: map[int]*response{}, retryable: map[string]bool{}}
 	for _, c := range d.root["x-error-codes"].([]any) {
 		c := c.(map[string]any)
-		v.final[c["code"].(string)] = c["final"] == true
+		v.retryable[c["code"].(string)] = c["retryable"] == true
 	}
 	if v.anthropicError, err = d.schema("components", "schemas", "AnthropicError"); err != nil {
 		return nil, err

@@ -23,9 +23,9 @@ import (
 
 // Validator checks responses. It is safe for concurrent use.
 type Validator struct {
-	routes *http.ServeMux    // finds the operation
-	shared map[int]*response // errors of paths and methods without an operation
-	final  map[string]bool   // error codes that aren't retryable
+	routes    *http.ServeMux    // finds the operation
+	shared    map[int]*response // errors of paths and methods without an operation
+	retryable map[string]bool   // error codes
 
 	anthropicError  *jsonschema.Schema
 	anthropicModels map[string]*jsonschema.Schema // by path
@@ -303,7 +303,10 @@ func (v *Validator) errorProblems(body any, h http.Header) []string {
 		e = object
 	}
 	var out []string
-	if code, _ := e["code"].(string); v.final[code] != (h.Get("X-Should-Retry") == "false") {
+	code, _ := e["code"].(string)
+	// Some errors with these codes can change, and others can't.
+	either := code == "" || code == "insufficient_credits" || code == "budget_exceeded" || code == "upstream_error"
+	if !either && v.retryable[code] == (h.Get("X-Should-Retry") == "false") {
 		out = append(out, fmt.Sprintf("x-should-retry is %q, which is wrong for %s", h.Get("X-Should-Retry"), code))
 	}
 	// A replayed response has the ID of the original request.

@@ -154,6 +154,9 @@ func TestAnswersAreHeldAgainstTheDocument(t *testing.T) {
 				req.Header.Set("Content-Type", urlencodedType)
 			}
 			res := &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}, "X-Request-Id": {requestID}}}
+			if status/100 == 4 && status != http.StatusConflict && status != http.StatusTooManyRequests && !strings.HasPrefix(c.path, "/oauth/") {
+				res.Header.Set("X-Should-Retry", "false")
+			}
 			for name, value := range c.header {
 				if res.Header.Set(name, value); value == "-" {
 					res.Header.Del(name)
