@@ -34,6 +34,19 @@ const (
 // sandbox, which a container may not have, differ from the defaults.
 func codex(t *testing.T, s *harness.Server, key string, args ...string) (repository string) {
 	t.Helper()
+	repository, out, err := runCodex(t, s.URL, key, args...)
+	if err != nil || !strings.Contains(out, "All done.") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	text, err := os.ReadFile(filepath.Join(repository, "notes.txt"))
+	if err != nil || string(text) != patched {
+		t.Errorf("got %q, %v, want %q\n%s", text, err, patched, out)
+	}
+	return repository
+}
+
+func runCodex(t *testing.T, url, key string, args ...string) (repository, output string, err error) {
+	t.Helper()
 	modules, err := npm.Install("@openai/codex")
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +55,7 @@ func codex(t *testing.T, s *harness.Server, key string, args ...string) (reposit
 	if out, err := exec.CommandContext(t.Context(), "git", "init", "-q", repository).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if err := os.WriteFile(filepath.Join(home, "config.toml"), []byte(fmt.Sprintf("openai_base_url = %q\n", s.URL+"/v1")), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(home, "config.toml"), []byte(fmt.Sprintf("openai_base_url = %q\n", url+"/v1")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	args = append([]string{filepath.Join(modules, "@openai", "codex", "bin", "codex.js"), "exec", "--sandbox", "danger-full-access"}, args...)
@@ -50,14 +63,7 @@ func codex(t *testing.T, s *harness.Server, key string, args ...string) (reposit
 	cmd.Dir = repository
 	cmd.Env = append(os.Environ(), "CODEX_HOME="+home, "CODEX_API_KEY="+key, "OPENAI_API_KEY=", "OPENAI_BASE_URL=")
 	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "All done.") {
-		t.Errorf("%v\n%s", err, out)
-	}
-	text, err := os.ReadFile(filepath.Join(repository, "notes.txt"))
-	if err != nil || string(text) != patched {
-		t.Errorf("got %q, %v, want %q\n%s", text, err, patched, out)
-	}
-	return repository
+	return repository, string(out), err
 }
 
 func quoted(t *testing.T, v any) string {
@@ -69,13 +75,19 @@ func quoted(t *testing.T, v any) string {
 	return string(text)
 }
 
-// TestCodexEditsAFileWithATestKey scripts the simulator: a patch, a command, another patch.
-func TestCodexEditsAFileWithATestKey(t *testing.T) {
-	t.Parallel()
+// codexServer has Codex's default model, at a provider that can't be reached.
+func codexServer(t *testing.T) *harness.Server {
+	t.Helper()
 	cfg := harness.Config(t, "sqlite")
 	cfg.Providers = []config.Provider{{Name: "openai", Type: config.OpenAI, BaseURL: "http://127.0.0.1:1/v1", APIKey: "x", Weight: 1, Models: []config.ProviderModel{
 		{ID: codexModel, Kind: "chat", ContextWindow: 400_000, Capabilities: []string{"tools"}, Price: &config.ModelPrice{Input: "1", Output: "8"}}}}}
-	s := harness.Start(t, cfg, harness.NewClock())
+	return harness.Start(t, cfg, harness.NewClock())
+}
+
+// TestCodexEditsAFileWithATestKey scripts the simulator: a patch, a command, another patch.
+func TestCodexEditsAFileWithATestKey(t *testing.T) {
+	t.Parallel()
+	s := codexServer(t)
 	key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
 	input := func(text string) string { return quoted(t, map[string]string{"input": text}) }
 	t.Run("custom tools", func(t *testing.T) {
