@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"filippo.io/age"
+
 	"turnpike/internal/backup"
 	"turnpike/internal/config"
 	"turnpike/internal/db"
@@ -28,7 +30,10 @@ func Backup(ctx context.Context, s *Store, cfg config.Config, version string) (*
 
 // backupOptions describes a backup to backup.to.
 func backupOptions(s *Store, cfg config.Config, version string, now func() time.Time) (o backup.Options, err error) {
-	o = backup.Options{DB: s.DB, To: string(cfg.Backup.To), Keep: cfg.Backup.Keep, Spool: cfg.Data, Version: version, MasterKey: s.fingerprint, Now: now}
+	o = backup.Options{DB: s.DB, To: string(cfg.Backup.To), Keep: cfg.Backup.Keep, Spool: cfg.Data, Version: version, MasterKey: s.fingerprint, Signer: s.Ring, Now: now}
+	if o.Recipients, err = cfg.Backup.AgeRecipients(); err != nil {
+		return o, err
+	}
 	o.Files, err = files.OpenObjects(string(cfg.Files.URL), filepath.Join(cfg.Data, filesDirectory))
 	return o, err
 }
@@ -51,20 +56,62 @@ func (i *instance) backupSchedule(cfg config.Config) (*backup.Schedule, error) {
 type Restored struct {
 	backup.Hold
 	Manifest *backup.Manifest
-	To       string // the data directory or the address of the database
+	To       string              // the data directory or the address of the database
+	Revoked  []backup.Revocation // after the backup, as far as it is known
+}
+
+// RestoreOptions are what to restore, and how.
+type RestoreOptions struct {
+	From            string
+	Unauthenticated bool // also what this server didn't sign
+	Identities      []age.Identity
+}
+
+// Authenticate returns the keys of the server that made a backup, after it has checked its signature. Without it,
+// anyone who can write to the location could add a database in which they are an owner.
+func Authenticate(src *backup.Source, master []byte) (*keyring.Ring, error) {
+	if !src.Signed() {
+		return nil, errors.New("the backup isn't signed: it is of an earlier version, or someone removed the signature; if no one else can write to this location, pass --unauthenticated")
+	}
+	root, err := keyring.Unwrap(src.Manifest.RootKey, master)
+	if err != nil {
+		return nil, fmt.Errorf("authenticate the backup: %w", err)
+	}
+	ring, err := keyring.New(root)
+	if err == nil && !src.IsSignedBy(ring) {
+		err = errors.New("the signature of the backup is wrong: someone changed the backup; use another one")
+	}
+	return ring, err
 }
 
 // Restore restores a backup into an empty data directory or PostgreSQL database.
 // The new database is held. After an error, the target is as empty as before.
-func Restore(ctx context.Context, cfg config.Config, from string) (_ *Restored, err error) {
-	src, err := backup.Open(ctx, from)
+func Restore(ctx context.Context, cfg config.Config, o RestoreOptions) (out *Restored, err error) {
+	src, err := backup.Open(ctx, o.From)
 	if err != nil {
 		return nil, err
 	}
-	master, err := restoreKey(cfg, src.Manifest)
+	if src.Identities = o.Identities; src.Manifest.Encrypted && len(o.Identities) == 0 {
+		return nil, errors.New("the backup is encrypted: pass --identity with the file of an age key")
+	}
+	master, err := RestoreKey(cfg, src.Manifest)
 	if err != nil {
 		return nil, err
 	}
+	var revoked []backup.Revocation
+	if ring, err := Authenticate(src, master); err == nil {
+		revoked, err = src.Revoked(ctx, ring)
+		if err != nil {
+			return nil, err
+		}
+	} else if !o.Unauthenticated {
+		return nil, err
+	}
+	defer func() {
+		if out != nil {
+			out.Revoked = revoked
+		}
+	}()
 	if err := createDataDirectory(cfg.Data); err != nil {
 		return nil, err
 	}
@@ -92,9 +139,9 @@ func Restore(ctx context.Context, cfg config.Config, from string) (_ *Restored, 
 	return restoreSQLite(ctx, cfg, &restore{src, staging, master})
 }
 
-// restoreKey returns the master key, which must be the one of the backup. Unlike
+// RestoreKey returns the master key, which must be the one of the backup. Unlike
 // a first start, a restore creates none.
-func restoreKey(cfg config.Config, m *backup.Manifest) ([]byte, error) {
+func RestoreKey(cfg config.Config, m *backup.Manifest) ([]byte, error) {
 	path := filepath.Join(cfg.Data, masterKeyFile)
 	if _, err := os.Stat(path); cfg.MasterKey == "" && errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("backups don't contain the master key: copy it to %s, or set TURNPIKE_MASTER_KEY; its fingerprint must be %s", path, m.MasterKey)

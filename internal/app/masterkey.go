@@ -80,23 +80,32 @@ func createRoot(ctx context.Context, d *db.DB, master []byte) error {
 
 // openRoot returns the root key, or db.ErrNotFound for a new database.
 func openRoot(ctx context.Context, q db.Querier, master []byte) ([]byte, error) {
-	var wrapped string
-	if err := q.QueryRow(ctx, "SELECT value FROM meta WHERE name = $1", rootKeyRow).Scan(&wrapped); err != nil {
-		return nil, fmt.Errorf("check master key: %w", err)
+	wrapped, err := readWrapped(ctx, q)
+	if err != nil {
+		return nil, err
 	}
 	return keyring.Unwrap(wrapped, master)
 }
 
-// fingerprint identifies the master key of a copy of the database. After a change of the master key, running servers
-// don't have it until they restart.
-func (s *Store) fingerprint(ctx context.Context, copied db.Querier) (found string, err error) {
-	if _, err = openRoot(ctx, copied, s.master); err == nil {
-		return keyring.Fingerprint(s.master)
+func readWrapped(ctx context.Context, q db.Querier) (wrapped string, err error) {
+	if err = q.QueryRow(ctx, "SELECT value FROM meta WHERE name = $1", rootKeyRow).Scan(&wrapped); err != nil {
+		err = fmt.Errorf("check master key: %w", err)
 	}
-	if errors.Is(err, keyring.ErrWrongMasterKey) {
+	return wrapped, err
+}
+
+// fingerprint identifies the master key of a copy of the database, and returns the root key as that key encrypted it.
+// After a change of the master key, running servers don't have it until they restart.
+func (s *Store) fingerprint(ctx context.Context, copied db.Querier) (found, wrapped string, err error) {
+	if wrapped, err = readWrapped(ctx, copied); err != nil {
+		return "", "", err
+	}
+	if _, err = keyring.Unwrap(wrapped, s.master); err == nil {
+		found, err = keyring.Fingerprint(s.master)
+	} else if errors.Is(err, keyring.ErrWrongMasterKey) {
 		err = copied.QueryRow(ctx, "SELECT value FROM meta WHERE name = $1", fingerprintRow).Scan(&found)
 	}
-	return found, err
+	return found, wrapped, err
 }
 
 // Rekeyed is the result of a change of the master key.

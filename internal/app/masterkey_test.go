@@ -101,7 +101,7 @@ func TestBackupNamesTheMasterKeyItNeeds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := restoreKey(config.Config{Data: t.TempDir(), MasterKey: config.Secret(key)}, m); err != nil {
+			if _, err := RestoreKey(config.Config{Data: t.TempDir(), MasterKey: config.Secret(key)}, m); err != nil {
 				t.Error(err)
 			}
 			cfg.Backup.To = config.SecretURL(t.TempDir())

@@ -23,6 +23,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"filippo.io/age"
+
 	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 	"turnpike/internal/files"
@@ -42,9 +44,13 @@ type Options struct {
 	Spool string
 	// Version is the version of this program.
 	Version string
-	// MasterKey returns the fingerprint of the master key of a copy of the database.
-	MasterKey func(ctx context.Context, copied db.Querier) (string, error)
-	Now       func() time.Time
+	// MasterKey returns the fingerprint of the master key of a copy of the database, and the root key that
+	// the master key protects there.
+	MasterKey func(ctx context.Context, copied db.Querier) (fingerprint, wrappedRoot string, err error)
+	Signer    Signer
+	// Recipients are keys of age, one of which decrypts the members; none leaves them in clear.
+	Recipients []age.Recipient
+	Now        func() time.Time
 }
 
 // Create makes a backup while servers run, verifies it by reading it, records it
@@ -55,7 +61,7 @@ func Create(ctx context.Context, o Options) (*Manifest, error) {
 		return nil, err
 	}
 	started := o.Now().UTC()
-	m := &Manifest{Format: format, Name: nameAt(started), Version: o.Version, Engine: o.DB.Engine(), StartedAt: started}
+	m := &Manifest{Encrypted: len(o.Recipients) > 0, Format: format, Name: nameAt(started), Version: o.Version, Engine: o.DB.Engine(), StartedAt: started}
 	d, err := at.begin(ctx, m.Name)
 	if err != nil {
 		return nil, explain(fmt.Errorf("start the backup: %w", err), o.To)
@@ -76,7 +82,16 @@ func Create(ctx context.Context, o Options) (*Manifest, error) {
 // write creates the members and the manifest. The database comes first: a file
 // without a row does no harm.
 func write(ctx context.Context, o Options, m *Manifest, d draft) error {
-	path := filepath.Join(d.directory(), databaseName)
+	directory := d.directory()
+	if m.Encrypted { // the location has no database in clear, not even for a moment
+		spool, err := os.MkdirTemp(o.Spool, spoolPattern)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = os.RemoveAll(spool) }()
+		directory = spool
+	}
+	path := filepath.Join(directory, databaseName)
 	if err := o.DB.Backup(ctx, path); err != nil {
 		return err
 	}
@@ -88,7 +103,7 @@ func write(ctx context.Context, o Options, m *Manifest, d draft) error {
 	if m.Schema, err = f.Check(ctx); err != nil {
 		return fmt.Errorf("check the copy of the database: %w", err)
 	}
-	if m.MasterKey, err = o.MasterKey(ctx, f); err != nil {
+	if m.MasterKey, m.RootKey, err = o.MasterKey(ctx, f); err != nil {
 		return err
 	}
 	stored, err := listFiles(ctx, f)
@@ -97,6 +112,11 @@ func write(ctx context.Context, o Options, m *Manifest, d draft) error {
 	}
 	if err := f.Close(); err != nil {
 		return err
+	}
+	if m.Encrypted {
+		if err := o.encrypt(path, filepath.Join(d.directory(), databaseName)); err != nil {
+			return fmt.Errorf("encrypt the database: %w", err)
+		}
 	}
 	if err := m.add(ctx, d, databaseName); err != nil {
 		return err
@@ -112,7 +132,7 @@ func write(ctx context.Context, o Options, m *Manifest, d draft) error {
 		}
 	}
 	m.FinishedAt = o.Now().UTC()
-	text, err := m.encode()
+	text, err := encode(m, o.Signer)
 	if err != nil {
 		return err
 	}
@@ -147,14 +167,20 @@ func copyFile(ctx context.Context, o Options, m *Manifest, d draft, s storedFile
 	}
 	defer from.Close()
 	member := filesPrefix + s.key
-	if err := create(filepath.Join(d.directory(), filepath.FromSlash(member)), from); err != nil {
+	if err := o.create(filepath.Join(d.directory(), filepath.FromSlash(member)), from); err != nil {
 		return err
 	}
 	return m.add(ctx, d, member)
 }
 
-// create writes a new file that only its owner can read.
-func create(path string, from io.Reader) error {
+// encryptedSuffix is of the names of encrypted members.
+const encryptedSuffix = ".age"
+
+// create writes a new file that only its owner can read. It is encrypted if there are recipients.
+func (o Options) create(path string, from io.Reader) error {
+	if len(o.Recipients) > 0 {
+		path += encryptedSuffix
+	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
@@ -162,12 +188,35 @@ func create(path string, from io.Reader) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(f, from)
-	return errors.Join(err, f.Close())
+	return errors.Join(o.copy(f, from), f.Close())
+}
+
+func (o Options) copy(to io.Writer, from io.Reader) error {
+	if len(o.Recipients) == 0 {
+		_, err := io.Copy(to, from)
+		return err
+	}
+	w, err := age.Encrypt(to, o.Recipients...)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(w, from)
+	return errors.Join(err, w.Close())
+}
+
+func (o Options) encrypt(path, to string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(o.create(to, f), f.Close())
 }
 
 // add adds a file in the draft's directory to the backup.
 func (m *Manifest) add(ctx context.Context, d draft, path string) error {
+	if m.Encrypted {
+		path += encryptedSuffix
+	}
 	f, err := os.Open(filepath.Join(d.directory(), filepath.FromSlash(path)))
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package backup_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -15,6 +16,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/files"
+	"turnpike/internal/keyring"
 	"turnpike/internal/nodes"
 	"turnpike/test/fakes/s3"
 )
@@ -43,8 +45,18 @@ func newOptions(t *testing.T, d *db.DB, to string) backup.Options {
 		t.Fatal(err)
 	}
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	return backup.Options{DB: d, Files: openObjects(t, dir), To: to, Spool: t.TempDir(), Version: "test", MasterKey: func(context.Context, db.Querier) (string, error) { return "0123", nil },
+	return backup.Options{DB: d, Files: openObjects(t, dir), To: to, Spool: t.TempDir(), Version: "test", MasterKey: func(context.Context, db.Querier) (string, string, error) { return "0123", "wrapped", nil }, Signer: signer(t, 1),
 		Now: func() time.Time { now = now.Add(time.Second); return now }}
+}
+
+// signer returns the keys of a server.
+func signer(t *testing.T, server byte) *keyring.Ring {
+	t.Helper()
+	ring, err := keyring.New(bytes.Repeat([]byte{server}, keyring.Size))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ring
 }
 
 func openObjects(t *testing.T, dir string) *files.Objects {

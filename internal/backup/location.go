@@ -35,6 +35,8 @@ type location interface {
 	// names lists the complete backups, oldest first.
 	names(ctx context.Context) ([]string, error)
 	open(ctx context.Context, name, member string) (io.ReadCloser, error)
+	// put replaces a small file next to the backups.
+	put(ctx context.Context, name string, data []byte) error
 	remove(ctx context.Context, name string) error
 	// begin starts a backup. Its members are created in the draft's directory.
 	begin(ctx context.Context, name string) (draft, error)
@@ -110,6 +112,17 @@ func (d directory) names(context.Context) ([]string, error) {
 
 func (d directory) open(_ context.Context, name, member string) (io.ReadCloser, error) {
 	return os.Open(filepath.Join(d.path, name, filepath.FromSlash(member)))
+}
+
+func (d directory) put(_ context.Context, name string, data []byte) error {
+	if err := os.MkdirAll(d.path, 0o700); err != nil {
+		return err
+	}
+	partial := filepath.Join(d.path, "."+name+partialSuffix)
+	if err := os.WriteFile(partial, data, 0o600); err != nil {
+		return err
+	}
+	return errors.Join(syncFile(partial), os.Rename(partial, filepath.Join(d.path, name)), fsync.Directory(d.path))
 }
 
 // remove renames the backup first: one that is partly removed must not look complete.
@@ -217,7 +230,24 @@ func (b bucket) names(ctx context.Context) (names []string, err error) {
 }
 
 func (b bucket) open(ctx context.Context, name, member string) (io.ReadCloser, error) {
-	return b.Open(ctx, name+"/"+member)
+	return b.Open(ctx, path.Join(name, member))
+}
+
+func (b bucket) put(ctx context.Context, name string, data []byte) error {
+	if err := os.MkdirAll(b.spool, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(b.spool, spoolPattern)
+	if err != nil {
+		return err
+	}
+	if _, err = f.Write(data); err == nil {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	if err == nil {
+		err = b.Write(ctx, name, f)
+	}
+	return errors.Join(err, f.Close(), os.Remove(f.Name()))
 }
 
 // remove deletes the manifest first: a backup that is partly removed must not

@@ -2,12 +2,14 @@ package backup
 
 import (
 	"bytes"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -31,6 +33,8 @@ type Manifest struct {
 	Schema     int       `json:"schema_version"`
 	Engine     string    `json:"engine"` // of the server
 	MasterKey  string    `json:"master_key_fingerprint"`
+	RootKey    string    `json:"root_key"` // encrypted with the master key, as in the database
+	Encrypted  bool      `json:"encrypted,omitzero"`
 	StartedAt  time.Time `json:"started_at"` // everything committed before is in the backup
 	FinishedAt time.Time `json:"finished_at"`
 	// MissingFiles have a row in the database but could not be found.
@@ -40,8 +44,8 @@ type Manifest struct {
 
 // Member is a file of a backup.
 type Member struct {
-	Path   string `json:"path"` // with slashes
-	Bytes  int64  `json:"bytes"`
+	Path   string `json:"path"`  // with slashes
+	Bytes  int64  `json:"bytes"` // as stored, like the hash
 	SHA256 string `json:"sha256"`
 }
 
@@ -53,36 +57,78 @@ func (m *Manifest) Bytes() (sum int64) {
 	return sum
 }
 
+// plain returns the path of a member once it is decrypted.
+func (m *Manifest) plain(member Member) string {
+	if m.Encrypted {
+		return strings.TrimSuffix(member.Path, encryptedSuffix)
+	}
+	return member.Path
+}
+
 var errManifest = errors.New(manifestName + " is corrupt; use another backup")
 
-// encode returns the manifest with its own checksum.
-func (m *Manifest) encode() ([]byte, error) {
-	body, err := json.MarshalIndent(m, "  ", "  ")
+// Signer authenticates what is stored next to the data of the backups: *keyring.Ring.
+type Signer interface {
+	SignBackup(description []byte) []byte
+}
+
+// encode returns a description with its own checksum, and the signature of this server.
+func encode(description any, by Signer) ([]byte, error) {
+	body, err := json.MarshalIndent(description, "  ", "  ")
 	if err != nil {
 		return nil, err
 	}
-	return seal(body), nil
+	return seal(body, by.SignBackup(body)), nil
 }
 
-func seal(body []byte) []byte {
-	sum := sha256.Sum256(body)
-	return fmt.Appendf(nil, "{\n  \"sha256\": \"%s\",\n  \"backup\": %s\n}\n", hex.EncodeToString(sum[:]), body)
-}
-
-func decodeManifest(data []byte) (*Manifest, error) {
-	var sealed struct{ Backup json.RawMessage }
-	if err := json.Unmarshal(data, &sealed); err != nil || !bytes.Equal(seal(sealed.Backup), data) {
-		return nil, errManifest
+func seal(body, signature []byte) []byte {
+	sum, signed := sha256.Sum256(slices.Concat(signature, body)), ""
+	if signature != nil {
+		signed = fmt.Sprintf("  \"hmac_sha256\": \"%x\",\n", signature)
 	}
+	return fmt.Appendf(nil, "{\n  \"sha256\": \"%x\",\n%s  \"backup\": %s\n}\n", sum, signed, body)
+}
+
+// sealed is a description that was read, with its checksum verified.
+type sealed struct {
+	body      []byte
+	signature []byte // nil in backups of earlier versions
+}
+
+func unseal(data []byte) (s sealed, err error) {
+	var read struct {
+		HMAC   string `json:"hmac_sha256"`
+		Backup json.RawMessage
+	}
+	if err := json.Unmarshal(data, &read); err != nil {
+		return s, errManifest
+	}
+	if read.HMAC != "" {
+		if s.signature, err = hex.DecodeString(read.HMAC); err != nil {
+			return s, errManifest
+		}
+	}
+	if s.body = read.Backup; !bytes.Equal(seal(s.body, s.signature), data) {
+		return s, errManifest
+	}
+	return s, nil
+}
+
+func (s sealed) isSignedBy(by Signer) bool {
+	return s.signature != nil && hmac.Equal(s.signature, by.SignBackup(s.body))
+}
+
+func (s sealed) manifest() (*Manifest, error) {
 	var m Manifest
-	if err := json.Unmarshal(sealed.Backup, &m); err != nil {
+	if err := json.Unmarshal(s.body, &m); err != nil {
 		return nil, errManifest
 	}
 	if m.Format != format {
 		return nil, fmt.Errorf("the backup has format %d, which this version of Turnpike does not know; use version %s or a later one", m.Format, m.Version)
 	}
 	for _, member := range m.Members {
-		if !filepath.IsLocal(filepath.FromSlash(member.Path)) || member.Path != databaseName && !strings.HasPrefix(member.Path, filesPrefix) {
+		path := m.plain(member)
+		if !filepath.IsLocal(filepath.FromSlash(path)) || path != databaseName && !strings.HasPrefix(path, filesPrefix) {
 			return nil, errManifest
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"filippo.io/age"
+
 	"turnpike/internal/db"
 	"turnpike/internal/files"
 )
@@ -16,8 +18,12 @@ import (
 // Source is a complete backup.
 type Source struct {
 	Manifest *Manifest
-	at       location
-	name     string
+	// Identities decrypt an encrypted backup.
+	Identities []age.Identity
+
+	read sealed
+	at   location
+	name string
 }
 
 // Open opens a backup. from is the backup, or a location of backups, whose newest
@@ -41,19 +47,17 @@ func Open(ctx context.Context, from string) (*Source, error) {
 		}
 		s.name = name
 	}
-	r, err := s.at.open(ctx, s.name, manifestName)
+	text, err := readAll(ctx, s.at, s.name, manifestName)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, files.ErrGone) {
 		return nil, fmt.Errorf("there is no complete backup in this location: no %s was found; check --from", manifestName)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the backup: %w", err)
 	}
-	defer r.Close()
-	text, err := io.ReadAll(r) //budget:own the backup of this server
-	if err != nil {
-		return nil, fmt.Errorf("read the backup: %w", err)
+	if s.read, err = unseal(text); err != nil {
+		return nil, err
 	}
-	if s.Manifest, err = decodeManifest(text); err != nil {
+	if s.Manifest, err = s.read.manifest(); err != nil {
 		return nil, err
 	}
 	if want := len(db.Migrations()); s.Manifest.Schema > want {
@@ -62,6 +66,21 @@ func Open(ctx context.Context, from string) (*Source, error) {
 	}
 	return s, nil
 }
+
+func readAll(ctx context.Context, at location, name, member string) ([]byte, error) {
+	r, err := at.open(ctx, name, member)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return io.ReadAll(r) //budget:own the backup of this server
+}
+
+// Signed reports whether the backup has a signature, as those of earlier versions don't.
+func (s *Source) Signed() bool { return s.read.signature != nil }
+
+// IsSignedBy reports whether the server with the root key made the backup.
+func (s *Source) IsSignedBy(by Signer) bool { return s.read.isSignedBy(by) }
 
 func (s *Source) open(ctx context.Context, member string) (io.ReadCloser, error) {
 	return s.at.open(ctx, s.name, member)
@@ -81,19 +100,20 @@ func (s *Source) Verify(ctx context.Context) error {
 // of the database. If to isn't nil, files go there instead.
 func (s *Source) Fetch(ctx context.Context, into string, to *files.Objects) (database string, err error) {
 	database = filepath.Join(into, databaseName)
-	// The database is the first member, and has the types of the files.
-	types := map[string]string{}
+	// The database is the first member, and describes the files.
+	stored := map[string]files.File{}
 	for _, m := range s.Manifest.Members {
-		path := filepath.Join(into, filepath.FromSlash(m.Path))
+		plain := s.Manifest.plain(m)
+		path := filepath.Join(into, filepath.FromSlash(plain))
 		if err := s.fetch(ctx, m, path); err != nil {
 			return "", explain(err, into)
 		}
-		key, isFile := strings.CutPrefix(m.Path, filesPrefix)
+		key, isFile := strings.CutPrefix(plain, filesPrefix)
 		switch {
 		case !isFile:
-			types, err = contentTypes(ctx, path)
+			stored, err = storedFiles(ctx, path)
 		case to != nil:
-			err = upload(ctx, to, path, key, files.File{SHA256: m.SHA256, Bytes: m.Bytes, ContentType: types[key]})
+			err = upload(ctx, to, path, key, stored[key])
 		}
 		if err != nil {
 			return "", err
@@ -105,19 +125,42 @@ func (s *Source) Fetch(ctx context.Context, into string, to *files.Objects) (dat
 	return database, nil
 }
 
+// fetch verifies a member before it decrypts it.
 func (s *Source) fetch(ctx context.Context, m Member, path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
+	if !s.Manifest.Encrypted {
+		return createSynced(path, func(f io.Writer) error { return verify(ctx, s.open, m, f) })
+	}
+	encrypted := path + encryptedSuffix
+	if err := createSynced(encrypted, func(f io.Writer) error { return verify(ctx, s.open, m, f) }); err != nil {
+		return err
+	}
+	from, err := os.Open(encrypted)
+	if err != nil {
+		return err
+	}
+	err = createSynced(path, func(f io.Writer) error {
+		plain, err := age.Decrypt(from, s.Identities...)
+		if err != nil {
+			return fmt.Errorf("decrypt %s: %w; pass --identity with the file of the key", m.Path, err)
+		}
+		_, err = io.Copy(f, plain)
+		return err
+	})
+	return errors.Join(err, from.Close(), os.Remove(encrypted))
+}
+
+func createSynced(path string, write func(f io.Writer) error) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
-	err = verify(ctx, s.open, m, f)
-	return errors.Join(err, f.Sync(), f.Close())
+	return errors.Join(write(f), f.Sync(), f.Close())
 }
 
-func contentTypes(ctx context.Context, path string) (map[string]string, error) {
+func storedFiles(ctx context.Context, path string) (map[string]files.File, error) {
 	f, err := db.OpenFile(path)
 	if err != nil {
 		return nil, err
@@ -126,12 +169,12 @@ func contentTypes(ctx context.Context, path string) (map[string]string, error) {
 	if _, err := f.Check(ctx); err != nil {
 		return nil, err
 	}
-	stored, err := listFiles(ctx, f)
-	types := make(map[string]string, len(stored))
-	for _, s := range stored {
-		types[s.key] = s.ContentType
+	list, err := listFiles(ctx, f)
+	stored := make(map[string]files.File, len(list))
+	for _, s := range list {
+		stored[s.key] = s.File
 	}
-	return types, err
+	return stored, err
 }
 
 func upload(ctx context.Context, to *files.Objects, path, key string, file files.File) error {

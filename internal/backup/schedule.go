@@ -83,8 +83,12 @@ type Schedule struct {
 func Run(ctx context.Context, current func() *Schedule, changed <-chan struct{}) {
 	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
+	var revoked RevocationList
 	for {
 		if s := current(); s != nil {
+			if err := revoked.Update(ctx, s); err != nil && ctx.Err() == nil {
+				slog.Error("list of revocations was not stored; retrying", "retry_in", checkInterval, "error", err)
+			}
 			if _, err := s.RunDue(ctx); err != nil && ctx.Err() == nil {
 				slog.Error("scheduled backup failed; retrying", "retry_in", min(retryInterval, s.Interval), "error", err)
 			}

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"time"
 
+	"filippo.io/age"
 	"github.com/spf13/cobra"
 
 	"turnpike/internal/app"
@@ -20,7 +23,8 @@ func newBackup(e *env) *cobra.Command {
 		Short: "Back up the database and the files",
 		Long: `Backs up the database and the files to a directory or a bucket, whether or not
 servers run, and reads the backup to verify it. A backup doesn't contain the master
-key, the configuration or provider keys: keep copies of them elsewhere.
+key, the configuration or provider keys: keep copies of them elsewhere. It is signed
+with a key of this server, and encrypted if backup.recipients is set.
 
 Without --to, the command uses the settings backup.to and backup.keep.`,
 		Example: `  turnpike backup --data /var/lib/turnpike --to /backup --keep 7
@@ -90,12 +94,13 @@ func newRestore(e *env) *cobra.Command {
 		Long: `Restores a backup into an empty data directory or, with --database-url, into an
 empty PostgreSQL database. A backup of either engine can be restored to either. Put
 the master key of the backup into the data directory, or set TURNPIKE_MASTER_KEY.
-If --from has several backups, the command restores the newest.
+If --from has several backups, the command restores the newest. It restores only what
+the same server has signed.
 
 A restored server starts held: API requests fail, and deliveries, jobs and runs wait.
 Everyone is signed out, and scoped tokens are deleted. Revoke the keys that were
-revoked since the backup, because they work again. Then release the server with
---resume.`,
+revoked since the backup, because they work again; the command lists them if backup.to
+was set. Then release the server with --resume.`,
 		Example: `  turnpike restore --from /backup --data /var/lib/turnpike
   turnpike restore --from "s3://backups/turnpike?region=eu-central-1" --check
   turnpike restore --resume --data /var/lib/turnpike`,
@@ -103,6 +108,8 @@ revoked since the backup, because they work again. Then release the server with
 	from := cmd.Flags().String("from", "", "directory or s3:// URL of a backup, or of several")
 	check := cmd.Flags().Bool("check", false, "only read the backup and verify it")
 	resume := cmd.Flags().Bool("resume", false, "release a restored server")
+	unauthenticated := cmd.Flags().Bool("unauthenticated", false, "also restore a backup that this server didn't sign, such as one of an earlier version")
+	identity := cmd.Flags().String("identity", "", "file with the age key that decrypts the backup")
 	return e.withConfig(cmd, func(cmd *cobra.Command, _ []string) error {
 		switch {
 		case *resume && (*from != "" || *check):
@@ -116,13 +123,24 @@ revoked since the backup, because they work again. Then release the server with
 			return err
 		}
 		if *check {
-			return e.checkBackup(cmd.Context(), *from)
+			return e.checkBackup(cmd.Context(), *from, *unauthenticated)
 		}
-		return e.restore(cmd.Context(), *from)
+		o := app.RestoreOptions{From: *from, Unauthenticated: *unauthenticated}
+		if *identity != "" {
+			f, err := os.Open(*identity)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			if o.Identities, err = age.ParseIdentities(f); err != nil {
+				return fmt.Errorf("--identity: %w", err)
+			}
+		}
+		return e.restore(cmd.Context(), o)
 	})
 }
 
-func (e *env) checkBackup(ctx context.Context, from string) error {
+func (e *env) checkBackup(ctx context.Context, from string, unauthenticated bool) error {
 	src, err := backup.Open(ctx, from)
 	if err != nil {
 		return err
@@ -131,17 +149,26 @@ func (e *env) checkBackup(ctx context.Context, from string) error {
 		return err
 	}
 	m := src.Manifest
-	return e.report(backupJSON(m), "%s is intact: %s bytes, %s files, taken at %s.\n", m.Name, grouped(m.Bytes()), grouped(int64(len(m.Members)-1)),
-		m.StartedAt.Format(time.RFC3339))
+	out := backupJSON(m)
+	authentic := "Its signature is valid."
+	if master, err := app.RestoreKey(e.loaded.Config, m); err != nil {
+		authentic = fmt.Sprintf("Its signature was not checked: %v.", err)
+	} else if _, err := app.Authenticate(src, master); err == nil {
+		out["authenticated"] = true
+	} else if authentic = fmt.Sprintf("It is not authenticated: %v.", err); !unauthenticated {
+		return err
+	}
+	return e.report(out, "%s is intact: %s bytes, %s files, taken at %s. %s\n", m.Name, grouped(m.Bytes()), grouped(int64(len(m.Members)-1)),
+		m.StartedAt.Format(time.RFC3339), authentic)
 }
 
-func (e *env) restore(ctx context.Context, from string) error {
-	r, err := app.Restore(ctx, e.loaded.Config, from)
+func (e *env) restore(ctx context.Context, o app.RestoreOptions) error {
+	r, err := app.Restore(ctx, e.loaded.Config, o)
 	if err != nil {
 		return err
 	}
 	out := backupJSON(r.Manifest)
-	out["to"], out["lost_seconds"] = r.To, r.Gap().Seconds()
+	out["to"], out["lost_seconds"], out["revoked"] = r.To, r.Gap().Seconds(), r.Revoked
 	return e.report(out, `Restored %s to %s.
 
 The backup is from %s. Changes of the %s since then are lost:
@@ -149,11 +176,31 @@ The backup is from %s. Changes of the %s since then are lost:
 - Keys that were created since don't work, and spending since then isn't counted.
 - Deliveries, jobs and runs since then may run again.
 
-The server starts held. Start it, list the keys with turnpike keys list, and revoke
+%sThe server starts held. Start it, list the keys with turnpike keys list, and revoke
 what was revoked since the backup there or in the dashboard. Then run:
 
   turnpike restore --resume
-`, r.Backup, r.To, r.BackupAt.Format(time.RFC3339), formatDuration(r.Gap()))
+`, r.Backup, r.To, r.BackupAt.Format(time.RFC3339), formatDuration(r.Gap()), revokedText(r.Revoked))
+}
+
+// maxRevoked is how many revocations the command prints. With --json, it prints all.
+const maxRevoked = 100
+
+// revokedText lists what works again after a restore.
+func revokedText(list []backup.Revocation) string {
+	if len(list) == 0 {
+		return "The list next to the backups has no revocation since then. It exists if backup.to is\nset, and is a minute old at most.\n\n"
+	}
+	var b strings.Builder
+	b.WriteString("This was revoked since the backup and works again:\n")
+	for i, r := range list {
+		if i == maxRevoked {
+			fmt.Fprintf(&b, "- %d more; use --json for all\n", len(list)-i)
+			break
+		}
+		fmt.Fprintf(&b, "- %s %s by %s at %s %s\n", r.Action, r.Target, r.Actor, r.At.UTC().Format(time.RFC3339), r.Workspace)
+	}
+	return b.String() + "\n"
 }
 
 func (e *env) resume(ctx context.Context) error {

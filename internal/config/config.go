@@ -253,6 +253,8 @@ type Backup struct {
 	To       SecretURL     `name:"to" reload:"yes" help:"Where to store backups: a directory, or a bucket with a prefix, such as s3://name/prefix?region=eu-central-1, in the form of files.url. Empty turns scheduled backups off. With several nodes, use a bucket or a shared directory: any node may make the backup."`
 	Interval time.Duration `name:"interval" reload:"yes" default:"24h" min:"1m" max:"8760h" help:"Time between two scheduled backups. doctor fails if the last good backup is older than twice this."`
 	Keep     int           `name:"keep" reload:"yes" default:"7" min:"0" max:"100000" help:"How many backups to keep in backup.to; 0 keeps all."`
+	// Recipients are public keys of age.
+	Recipients []string `name:"recipients" reload:"yes" help:"Public keys of age (age1…), with one of whose private keys a restore decrypts the backup; empty leaves backups in clear."`
 }
 
 // Default returns the default settings.

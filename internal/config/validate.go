@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"filippo.io/age"
+
 	"turnpike/internal/keyring"
 	"turnpike/internal/minisign"
 )
@@ -89,6 +91,9 @@ func (c Config) Validate() error {
 		"is shorter than 16 characters, which can be guessed; openssl rand -hex 24 makes a good one")
 	c.checkMail(f)
 	f.note("backup.to", BackupFault(string(c.Backup.To)))
+	if _, err := c.Backup.AgeRecipients(); err != nil {
+		f.note("backup.recipients", "has an invalid key; expected public keys of age, such as age1…")
+	}
 	c.Audit.check(f)
 	c.OIDC.check(f)
 	for _, o := range c.AllowedOrigins {
@@ -418,6 +423,14 @@ func bucketFault(address string) string {
 		return "has a path or a fragment" + expected
 	}
 	return ""
+}
+
+// AgeRecipients returns the recipients of backups.
+func (b Backup) AgeRecipients() ([]age.Recipient, error) {
+	if len(b.Recipients) == 0 {
+		return nil, nil
+	}
+	return age.ParseRecipients(strings.NewReader(strings.Join(b.Recipients, "\n")))
 }
 
 // BackupFault describes what is wrong with a location of backups, without quoting

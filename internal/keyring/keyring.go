@@ -26,12 +26,15 @@ const (
 	purposeSeal        = "turnpike/seal/v1"
 	purposeWrap        = "turnpike/wrap/v1"
 	purposeFingerprint = "turnpike/fingerprint/v1"
+	purposeBackups     = "turnpike/backups/v1"
 )
 
 // Ring holds the derived keys.
 type Ring struct {
 	macs sync.Pool // of hash.Hash with the pepper: setting the key costs as much as hashing
 	seal cipher.AEAD
+
+	backups []byte
 }
 
 // New derives a ring from a root key.
@@ -44,7 +47,11 @@ func New(root []byte) (*Ring, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Ring{seal: seal}
+	backups, err := derive(root, purposeBackups)
+	if err != nil {
+		return nil, err
+	}
+	r := &Ring{seal: seal, backups: backups}
 	r.macs.New = func() any { return hmac.New(sha256.New, pepper) }
 	return r, nil
 }
@@ -86,6 +93,13 @@ func (r *Ring) Hash(secret string) [sha256.Size]byte {
 	var out [sha256.Size]byte
 	mac.Sum(out[:0])
 	return out
+}
+
+// SignBackup returns the code that authenticates the description of a backup.
+func (r *Ring) SignBackup(description []byte) []byte {
+	mac := hmac.New(sha256.New, r.backups)
+	mac.Write(description)
+	return mac.Sum(nil)
 }
 
 // Seal encrypts plaintext and binds it to a location, such as a row, so that it can't be opened
