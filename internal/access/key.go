@@ -130,6 +130,16 @@ func (c Caller) checkKeptLimits(before, after *Key) error {
 	return nil
 }
 
+// keyTable has what changes of a key can write.
+var keyTable = db.Table{Name: "keys", Key: 1, Columns: "id, name, scopes, monthly_budget, project, allowed_ips, rate_limit, expires_at, allowed_tools, allowed_models, allowed_providers, alert_thresholds, alert_email, limits, temporary_raise, external_id, metadata, content_log_days"}
+
+// row returns the values of keyTable.
+func (k *Key) row() []any {
+	return []any{k.ID, k.Name, db.JSON(k.Scopes), (*int64)(k.MonthlyBudget), db.OrNull(k.Project), db.JSON(k.AllowedIPs), k.RateLimit, db.Micros(k.ExpiresAt), db.NullList(k.AllowedTools),
+		db.NullList(k.Allowed.Models), db.NullList(k.Allowed.Providers), k.AlertThresholds.Stored(), db.OrNull(k.AlertEmail), accounts.StoredLimits(k.Limits), db.JSON(k.Raise),
+		db.OrNull(k.ExternalID), k.storedMetadata(), k.ContentDays}
+}
+
 // Create stores a new key and returns its secret, which is shown only once.
 func (m *Keys) Create(ctx context.Context, tx *db.Tx, by Caller, k *Key) (value string, err error) {
 	now := m.now()
@@ -150,11 +160,8 @@ func (m *Keys) Create(ctx context.Context, tx *db.Tx, by Caller, k *Key) (value 
 	k.LastFour = lastFour(value)
 	k.CreatedAt = now
 	k.CreatedBy = by.Actor.Name
-	_, err = tx.Exec(ctx, db.Insert("keys", "id, workspace_id, environment, name, prefix, scopes, monthly_budget, project, allowed_ips, rate_limit, allowed_tools, created_at, created_by, parent_key_id, expires_at, allowed_models, allowed_providers, alert_thresholds, alert_email, limits, temporary_raise, external_id, metadata, content_log_days"),
-		k.ID, k.WorkspaceID, k.Environment, k.Name, k.Prefix, db.JSON(k.Scopes), (*int64)(k.MonthlyBudget), db.OrNull(k.Project),
-		db.JSON(k.AllowedIPs), k.RateLimit, db.NullList(k.AllowedTools), now.UnixMicro(), k.CreatedBy, db.OrNull(k.ParentID), db.Micros(k.ExpiresAt),
-		db.NullList(k.Allowed.Models), db.NullList(k.Allowed.Providers), k.AlertThresholds.Stored(), db.OrNull(k.AlertEmail), accounts.StoredLimits(k.Limits), db.JSON(k.Raise),
-		db.OrNull(k.ExternalID), k.storedMetadata(), k.ContentDays)
+	_, err = tx.Exec(ctx, db.Insert(keyTable.Name, keyTable.Columns+", workspace_id, environment, prefix, created_at, created_by, parent_key_id"),
+		append(k.row(), k.WorkspaceID, k.Environment, k.Prefix, now.UnixMicro(), k.CreatedBy, db.OrNull(k.ParentID))...)
 	if err != nil {
 		return "", err
 	}
@@ -199,43 +206,71 @@ func hashOf(ring *keyring.Ring, secret string) string {
 	return hex.EncodeToString(h[:])
 }
 
-// Update stores the changed fields of a key read by GetLocked. The key must be within the caller's
-// bounds both before and after, so that no key widens itself or narrows a wider one.
-func (m *Keys) Update(ctx context.Context, tx *db.Tx, by Caller, before, after *Key) error {
+// KeyRules are what follows from a change of a key.
+var KeyRules accounts.Rules[Key]
+
+// Change is what a caller changes in a key, or in a record that belongs to one. Apply gets the record as it is under
+// its lock, and changes only what was asked.
+type Change[T any] struct {
+	By    Caller
+	Apply func(*T) error
+}
+
+// Change changes a key. The key must be within the caller's bounds both before and after, so that no key widens
+// itself or narrows a wider one. Operators, who have no principal, change keys of any workspace.
+func (m *Keys) Change(ctx context.Context, tx *db.Tx, id string, c Change[Key]) (*Key, error) {
+	before, err := m.lockFor(ctx, tx, c.By, id)
+	if err != nil {
+		return nil, err
+	}
+	after := *before
+	if err := c.Apply(&after); err != nil {
+		return nil, err
+	}
+	if err := m.checkChange(ctx, tx, c.By, accounts.Changed[Key]{Before: before, After: &after, At: m.now()}); err != nil {
+		return nil, err
+	}
+	if _, err := keyTable.Update(ctx, tx, before.row(), after.row()); err != nil {
+		return nil, err
+	}
+	tx.Signal(SignalKey, id)
+	if err := KeyRules.Follow(ctx, tx, accounts.Changed[Key]{Before: before, After: &after, At: m.now()}); err != nil {
+		return nil, err
+	}
+	return &after, m.log(ctx, tx, c.By, keyAction{"key.updated", &after, after.auditDetail()})
+}
+
+func (m *Keys) lockFor(ctx context.Context, tx *db.Tx, by Caller, id string) (*Key, error) {
+	if by.Principal == nil {
+		return m.FindLocked(ctx, tx, id)
+	}
+	return m.GetLocked(ctx, tx, by.Principal.Visibility(), id)
+}
+
+func (m *Keys) checkChange(ctx context.Context, tx *db.Tx, by Caller, c accounts.Changed[Key]) error {
+	before, after := c.Before, c.After
 	if before.RevokedAt != nil {
 		return fault.New(fault.InvalidState, "The key is revoked and cannot be changed.")
 	}
-	now := m.now()
 	var invalid error
 	if after.Name != before.Name {
 		invalid = accounts.CheckName("name", after.Name)
 	}
 	invalid = errors.Join(invalid, after.Check())
 	if after.ExpiresAt != before.ExpiresAt {
-		invalid = errors.Join(invalid, checkExpiry(after.ExpiresAt, now))
+		invalid = errors.Join(invalid, checkExpiry(after.ExpiresAt, c.At))
 	}
 	if after.Raise != before.Raise {
-		invalid = errors.Join(invalid, after.Raise.Check(after.MonthlyBudget, now))
+		invalid = errors.Join(invalid, after.Raise.Check(after.MonthlyBudget, c.At))
 	}
 	invalid = errors.Join(invalid, accounts.ReplaceLimits(before.Limits, after.Limits))
 	if err := cmp.Or(invalid, by.checkBounds(before), by.checkBounds(after), by.checkKeptLimits(before, after)); err != nil {
 		return err
 	}
-	if before.Status(now) == "expired" && after.Status(now) != "expired" {
-		if err := m.checkKeyLimit(ctx, tx, after, now); err != nil {
-			return err
-		}
+	if before.Status(c.At) == "expired" && after.Status(c.At) != "expired" {
+		return m.checkKeyLimit(ctx, tx, after, c.At)
 	}
-	_, err := tx.Exec(ctx, `UPDATE keys SET name = $2, scopes = $3, monthly_budget = $4, project = $5, allowed_ips = $6,
-		rate_limit = $7, expires_at = $8, allowed_tools = $9, allowed_models = $10, allowed_providers = $11, alert_thresholds = $12, alert_email = $13, limits = $14, temporary_raise = $15, external_id = $16, metadata = $17, content_log_days = $18 WHERE id = $1`,
-		after.ID, after.Name, db.JSON(after.Scopes), (*int64)(after.MonthlyBudget), db.OrNull(after.Project), db.JSON(after.AllowedIPs), after.RateLimit, db.Micros(after.ExpiresAt), db.NullList(after.AllowedTools),
-		db.NullList(after.Allowed.Models), db.NullList(after.Allowed.Providers), after.AlertThresholds.Stored(), db.OrNull(after.AlertEmail), accounts.StoredLimits(after.Limits), db.JSON(after.Raise),
-		db.OrNull(after.ExternalID), after.storedMetadata(), after.ContentDays)
-	if err != nil {
-		return err
-	}
-	tx.Signal(SignalKey, after.ID)
-	return m.log(ctx, tx, by, keyAction{"key.updated", after, after.auditDetail()})
+	return nil
 }
 
 // Revoke revokes a key and its scoped tokens. Keys that it created keep

@@ -59,8 +59,9 @@ func (m *Tokens) playgroundKey(ctx context.Context, tx *db.Tx, by Caller, name s
 	if k.Name == name && slices.Equal(k.Scopes, scopes) {
 		return &k, nil
 	}
+	before := k.row()
 	k.Name, k.Scopes = name, scopes
-	_, err = tx.Exec(ctx, "UPDATE keys SET name = $2, scopes = $3 WHERE id = $1", k.ID, k.Name, db.JSON(k.Scopes))
+	_, err = keyTable.Update(ctx, tx, before, k.row()) // only these: the member's row is locked, and decides them
 	tx.Signal(SignalKey, k.ID)
 	return &k, err
 }

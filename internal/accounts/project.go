@@ -50,6 +50,13 @@ type Project struct {
 	AlertThresholds AlertThresholds // of the budget; nil for the workspace's
 }
 
+// Archive archives the project, unless it is already.
+func (p *Project) Archive(now time.Time) {
+	if p.ArchivedAt == nil {
+		p.ArchivedAt = &now
+	}
+}
+
 // Status is active or archived.
 func (p *Project) Status() string {
 	if p.ArchivedAt != nil {
@@ -58,11 +65,19 @@ func (p *Project) Status() string {
 	return "active"
 }
 
-const projectColumns = "workspace_id, environment, id, name, monthly_budget, created_at, archived_at, alert_thresholds, allowed_models, allowed_providers, limits, temporary_raise, content_log_days"
+var projectTable = db.Table{Name: "projects", Key: 3, Columns: "workspace_id, environment, id, name, monthly_budget, archived_at, alert_thresholds, allowed_models, allowed_providers, limits, temporary_raise, content_log_days"}
+
+var projectColumns = projectTable.Columns + ", created_at"
 
 var scanProject = db.Scanner(func(p *Project) []any {
-	return []any{&p.WorkspaceID, &p.Environment, &p.ID, &p.Name, &p.MonthlyBudget, &p.CreatedAt, &p.ArchivedAt, &p.AlertThresholds, &p.Allowed.Models, &p.Allowed.Providers, &p.Limits, &p.Raise, &p.ContentDays}
+	return []any{&p.WorkspaceID, &p.Environment, &p.ID, &p.Name, &p.MonthlyBudget, &p.ArchivedAt, &p.AlertThresholds, &p.Allowed.Models, &p.Allowed.Providers, &p.Limits, &p.Raise, &p.ContentDays, &p.CreatedAt}
 })
+
+// row returns the values of projectTable.
+func (p *Project) row() []any {
+	return []any{p.WorkspaceID, p.Environment, p.ID, p.Name, (*int64)(p.MonthlyBudget), db.Micros(p.ArchivedAt), p.AlertThresholds.Stored(),
+		db.NullList(p.Allowed.Models), db.NullList(p.Allowed.Providers), StoredLimits(p.Limits), db.JSON(p.Raise), p.ContentDays}
+}
 
 // CreateProject stores a new project.
 func CreateProject(ctx context.Context, tx *db.Tx, p *Project, now time.Time) error {
@@ -78,8 +93,7 @@ func CreateProject(ctx context.Context, tx *db.Tx, p *Project, now time.Time) er
 		return err
 	}
 	p.CreatedAt = now
-	_, err := tx.Exec(ctx, db.Insert("projects", projectColumns),
-		p.WorkspaceID, p.Environment, p.ID, p.Name, (*int64)(p.MonthlyBudget), now.UnixMicro(), nil, p.AlertThresholds.Stored(), db.NullList(p.Allowed.Models), db.NullList(p.Allowed.Providers), StoredLimits(p.Limits), db.JSON(p.Raise), p.ContentDays)
+	_, err := tx.Exec(ctx, db.Insert(projectTable.Name, projectColumns), append(p.row(), now.UnixMicro())...)
 	if errors.Is(err, db.ErrExists) {
 		return fault.Param(fault.InvalidState, "id", "Project %q already exists. Restore an archived project with PATCH.", p.ID)
 	}
@@ -161,7 +175,7 @@ func (p *Project) usable(param string) error {
 	return nil
 }
 
-const projectByID = "SELECT " + projectColumns + " FROM projects WHERE workspace_id = $1 AND environment = $2 AND id = $3"
+var projectByID = "SELECT " + projectColumns + " FROM projects WHERE workspace_id = $1 AND environment = $2 AND id = $3"
 
 // GetProject returns one project.
 func GetProject(ctx context.Context, q db.Querier, t Tenant, id string) (*Project, error) {
@@ -178,24 +192,28 @@ func oneProject(id string, r db.Row) (*Project, error) {
 	return p, db.OrNoSuch(err, "project", id)
 }
 
-// SaveProject stores a project's name, budgets, limits, allowed models and archival. A restored project counts toward the limit.
-// It returns the project as it was before.
-func SaveProject(ctx context.Context, tx *db.Tx, p *Project, now time.Time) (before *Project, err error) {
-	before, err = GetProject(ctx, tx, p.Tenant, p.ID)
+// ProjectRules are what follows from a change of a project.
+var ProjectRules Rules[Project]
+
+// ProjectChange is a change of a project. The admin log calls it Action.
+type ProjectChange struct {
+	Tenant
+	ID     string
+	Action string
+	Change[Project]
+}
+
+// ChangeProject changes a project. A restored project counts toward the limit.
+func ChangeProject(ctx context.Context, tx *db.Tx, c ProjectChange) (*Project, error) {
+	before, err := GetProjectLocked(ctx, tx, c.Tenant, c.ID)
 	if err != nil {
 		return nil, err
 	}
-	if p.Name != before.Name {
-		if err := CheckName("name", p.Name); err != nil {
-			return nil, err
-		}
+	p := *before
+	if err := c.Apply(&p); err != nil {
+		return nil, err
 	}
-	if !p.Raise.Equal(before.Raise) {
-		if err := p.Raise.Check(p.MonthlyBudget, now); err != nil {
-			return nil, err
-		}
-	}
-	if err := cmp.Or(p.AlertThresholds.Check(), p.Allowed.Check(), ReplaceLimits(before.Limits, p.Limits), CheckContentDays(p.ContentDays)); err != nil {
+	if err := p.check(before, c.At); err != nil {
 		return nil, err
 	}
 	if before.ArchivedAt != nil && p.ArchivedAt == nil {
@@ -203,11 +221,29 @@ func SaveProject(ctx context.Context, tx *db.Tx, p *Project, now time.Time) (bef
 			return nil, err
 		}
 	}
-	_, err = tx.Exec(ctx, `UPDATE projects SET name = $4, monthly_budget = $5, archived_at = $6, alert_thresholds = $7, allowed_models = $8, allowed_providers = $9, limits = $10, temporary_raise = $11, content_log_days = $12
-		WHERE workspace_id = $1 AND environment = $2 AND id = $3`,
-		p.WorkspaceID, p.Environment, p.ID, p.Name, (*int64)(p.MonthlyBudget), db.Micros(p.ArchivedAt), p.AlertThresholds.Stored(), db.NullList(p.Allowed.Models), db.NullList(p.Allowed.Providers), StoredLimits(p.Limits), db.JSON(p.Raise), p.ContentDays)
+	if _, err := projectTable.Update(ctx, tx, before.row(), p.row()); err != nil {
+		return nil, err
+	}
 	tx.Signal(SignalWorkspace, p.WorkspaceID)
-	return before, err
+	if err := ProjectRules.Follow(ctx, tx, Changed[Project]{before, &p, c.At}); err != nil {
+		return nil, err
+	}
+	return &p, p.LogAction(ctx, tx, c.By, c.Action, c.At)
+}
+
+// check validates what a change has set.
+func (p *Project) check(before *Project, now time.Time) error {
+	if p.Name != before.Name {
+		if err := CheckName("name", p.Name); err != nil {
+			return err
+		}
+	}
+	if !p.Raise.Equal(before.Raise) {
+		if err := p.Raise.Check(p.MonthlyBudget, now); err != nil {
+			return err
+		}
+	}
+	return cmp.Or(p.AlertThresholds.Check(), p.Allowed.Check(), ReplaceLimits(before.Limits, p.Limits), CheckContentDays(p.ContentDays))
 }
 
 // LogAction writes an action on the project to the admin log.

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/fault"
@@ -28,8 +29,10 @@ func TestReadFromBeforeArchivalIsNotCached(t *testing.T) {
 		began := dir.generation.Load() // a request reads the project as usable here
 		err = d.Write(t.Context(), func(tx *db.Tx) error {
 			now := time.Now()
-			p.ArchivedAt = &now
-			_, err := SaveProject(t.Context(), tx, p, time.Now())
+			_, err := ChangeProject(t.Context(), tx, ProjectChange{Tenant: p.Tenant, ID: p.ID, Action: "project.archived", Change: Change[Project]{By: audit.Operator, At: now, Apply: func(p *Project) error {
+				p.Archive(now)
+				return nil
+			}}})
 			return err
 		})
 		if err != nil {

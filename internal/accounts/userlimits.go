@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"turnpike/internal/credits"
-	"turnpike/internal/db"
 	"turnpike/internal/fault"
 )
 
@@ -52,17 +51,6 @@ type UserSettings struct {
 	Default      UserLimits
 	// AlertThresholds are those of users' budgets. If they are nil, the workspace's apply, and there are only events.
 	AlertThresholds AlertThresholds
-}
-
-// SetUserSettings stores the settings of end users.
-func SetUserSettings(ctx context.Context, tx *db.Tx, workspaceID string, s UserSettings) error {
-	if err := cmp.Or(s.Default.Check("default_limits."), s.AlertThresholds.Check()); err != nil {
-		return err
-	}
-	_, err := tx.Exec(ctx, "UPDATE workspaces SET user_field = $2, user_budget = $3, user_window = $4, user_requests_per_minute = $5, user_alert_thresholds = $6 WHERE id = $1",
-		workspaceID, s.FromRequests, (*int64)(s.Default.Budget), db.OrNull(s.Default.Window), s.Default.RequestsPerMinute, s.AlertThresholds.Stored())
-	tx.Signal(SignalWorkspace, workspaceID)
-	return err
 }
 
 // UserSettings returns a workspace's settings of end users. It is usually served from memory.

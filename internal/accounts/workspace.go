@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"turnpike/internal/audit"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
@@ -142,14 +144,16 @@ func (t Threshold) Of(monthly credits.Micro) credits.Micro {
 	return monthly / 100 * credits.Micro(t.Percent)
 }
 
-const workspaceColumns = "id, name, strict_projects, default_project_budget, rotation_grace_seconds, created_at, monthly_credits, alert_credits, alert_percent, leak_policy, test_tools, require_second_factor, response_retention_seconds, alert_thresholds, user_field, user_budget, user_window, user_requests_per_minute, user_alert_thresholds"
+var workspaceTable = db.Table{Name: "workspaces", Key: 1, Columns: "id, name, strict_projects, default_project_budget, rotation_grace_seconds, monthly_credits, alert_credits, alert_percent, alert_thresholds, leak_policy, test_tools, require_second_factor, response_retention_seconds, user_field, user_budget, user_window, user_requests_per_minute, user_alert_thresholds"}
+
+var workspaceColumns = workspaceTable.Columns + ", created_at"
 
 func scanWorkspace(r db.Row) (*Workspace, error) {
 	var w Workspace
 	var grace int64
 	var percent, retention *int64
-	err := db.Scan(r, &w.ID, &w.Name, &w.StrictProjects, &w.DefaultProjectBudget, &grace, &w.CreatedAt, &w.MonthlyCredits, &w.Alert.Credits, &percent,
-		&w.LeakPolicy, &w.TestTools, &w.RequireSecondFactor, &retention, &w.AlertThresholds, &w.Users.FromRequests, &w.Users.Default.Budget, &w.Users.Default.Window, &w.Users.Default.RequestsPerMinute, &w.Users.AlertThresholds)
+	err := db.Scan(r, &w.ID, &w.Name, &w.StrictProjects, &w.DefaultProjectBudget, &grace, &w.MonthlyCredits, &w.Alert.Credits, &percent, &w.AlertThresholds,
+		&w.LeakPolicy, &w.TestTools, &w.RequireSecondFactor, &retention, &w.Users.FromRequests, &w.Users.Default.Budget, &w.Users.Default.Window, &w.Users.Default.RequestsPerMinute, &w.Users.AlertThresholds, &w.CreatedAt)
 	w.ResponseRetention = DefaultResponseRetention
 	if retention != nil {
 		w.ResponseRetention = time.Duration(*retention) * time.Second
@@ -164,19 +168,34 @@ func scanWorkspace(r db.Row) (*Workspace, error) {
 	return &w, err
 }
 
+// row returns the values of workspaceTable.
+func (w *Workspace) row() []any {
+	var percent any
+	if w.Alert.Credits == nil {
+		percent = w.Alert.Percent
+	}
+	return []any{w.ID, w.Name, w.StrictProjects, (*int64)(w.DefaultProjectBudget), int64(w.RotationGrace / time.Second), (*int64)(w.MonthlyCredits), (*int64)(w.Alert.Credits), percent, w.AlertThresholds.Stored(),
+		string(w.LeakPolicy), db.OrNull(w.TestTools), w.RequireSecondFactor, int64(w.ResponseRetention / time.Second), w.Users.FromRequests, (*int64)(w.Users.Default.Budget), db.OrNull(w.Users.Default.Window), w.Users.Default.RequestsPerMinute, w.Users.AlertThresholds.Stored()}
+}
+
+// stored returns the error of a statement that stores a workspace.
+func (w *Workspace) stored(err error) error {
+	if errors.Is(err, db.ErrExists) {
+		return fault.Param(fault.Conflict, "name", "A workspace named %q already exists.", w.Name)
+	}
+	return err
+}
+
 // CreateWorkspace stores a new workspace and sets its ID.
 func CreateWorkspace(ctx context.Context, tx *db.Tx, w *Workspace, now time.Time) error {
 	if err := cmp.Or(CheckName("name", w.Name), w.checkGrace()); err != nil {
 		return err
 	}
 	w.ID = ids.New(ids.Workspace)
-	w.CreatedAt, w.LeakPolicy, w.ResponseRetention = now, LeaksIgnored, DefaultResponseRetention
+	w.CreatedAt, w.Alert, w.LeakPolicy, w.ResponseRetention = now, DefaultAlert, LeaksIgnored, DefaultResponseRetention
 	_, err := tx.Exec(ctx, "INSERT INTO workspaces (id, name, strict_projects, default_project_budget, rotation_grace_seconds, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
 		w.ID, w.Name, w.StrictProjects, (*int64)(w.DefaultProjectBudget), int64(w.RotationGrace/time.Second), now.UnixMicro())
-	if errors.Is(err, db.ErrExists) {
-		return fault.Param(fault.Conflict, "name", "A workspace named %q already exists.", w.Name)
-	}
-	return err
+	return w.stored(err)
 }
 
 func (w *Workspace) checkGrace() error {
@@ -186,65 +205,97 @@ func (w *Workspace) checkGrace() error {
 	return nil
 }
 
-// UpdateWorkspace stores changed settings.
-func UpdateWorkspace(ctx context.Context, tx *db.Tx, w *Workspace) error {
-	if err := w.checkGrace(); err != nil {
-		return err
+// check validates what a change has set.
+func (w *Workspace) check(before *Workspace) error {
+	if w.Name != before.Name {
+		if err := CheckName("name", w.Name); err != nil {
+			return err
+		}
 	}
-	switch w.TestTools {
-	case "", ToolsSimulated, ToolsReal:
-	default:
+	if w.TestTools != "" && w.TestTools != ToolsSimulated && w.TestTools != ToolsReal {
 		return fault.Invalid("test_tools", "The mode of test tools must be simulated or real, not %q.", w.TestTools)
 	}
-	_, err := tx.Exec(ctx, `UPDATE workspaces SET strict_projects = $2, default_project_budget = $3, rotation_grace_seconds = $4, test_tools = $5, name = $6
-		WHERE id = $1`, w.ID, w.StrictProjects, (*int64)(w.DefaultProjectBudget), int64(w.RotationGrace/time.Second), db.OrNull(string(w.TestTools)), w.Name)
-	if errors.Is(err, db.ErrExists) {
-		return fault.Param(fault.Conflict, "name", "A workspace named %q already exists.", w.Name)
+	if !slices.Contains(LeakPolicies, w.LeakPolicy) {
+		return fault.Invalid("leak_policy", "leak_policy must be off, report or revoke, not %q.", w.LeakPolicy)
 	}
-	tx.Signal(SignalWorkspace, w.ID)
-	return err
-}
-
-// SetCredits stores the monthly credits and the thresholds of alerts.
-func SetCredits(ctx context.Context, tx *db.Tx, w *Workspace) error {
-	if err := w.AlertThresholds.Check(); err != nil {
-		return err
-	}
-	var percent *int64
-	if w.Alert.Credits == nil {
-		percent = &w.Alert.Percent
-	}
-	_, err := tx.Exec(ctx, "UPDATE workspaces SET monthly_credits = $2, alert_credits = $3, alert_percent = $4, alert_thresholds = $5 WHERE id = $1",
-		w.ID, (*int64)(w.MonthlyCredits), (*int64)(w.Alert.Credits), percent, w.AlertThresholds.Stored())
-	tx.Signal(SignalWorkspace, w.ID)
-	return err
-}
-
-// SetLeakPolicy stores the leak policy.
-func SetLeakPolicy(ctx context.Context, tx *db.Tx, workspaceID string, policy LeakPolicy) error {
-	if !slices.Contains(LeakPolicies, policy) {
-		return fault.Invalid("leak_policy", "leak_policy must be off, report or revoke, not %q.", policy)
-	}
-	_, err := tx.Exec(ctx, "UPDATE workspaces SET leak_policy = $2 WHERE id = $1", workspaceID, string(policy))
-	tx.Signal(SignalWorkspace, workspaceID)
-	return err
-}
-
-// SetResponseRetention stores how long responses are stored; 0 turns storing off.
-func SetResponseRetention(ctx context.Context, tx *db.Tx, workspaceID string, kept time.Duration) error {
-	if kept != 0 && (kept < MinResponseRetention || kept > MaxResponseRetention) {
+	if kept := w.ResponseRetention; kept != 0 && (kept < MinResponseRetention || kept > MaxResponseRetention) {
 		return fault.Invalid("response_retention", "The retention of responses must be off, or from %.0f to %.0f hours.", MinResponseRetention.Hours(), MaxResponseRetention.Hours())
 	}
-	_, err := tx.Exec(ctx, "UPDATE workspaces SET response_retention_seconds = $2 WHERE id = $1", workspaceID, int64(kept/time.Second))
-	tx.Signal(SignalWorkspace, workspaceID)
-	return err
+	return cmp.Or(w.checkGrace(), w.AlertThresholds.Check(), w.Users.Default.Check("default_limits."), w.Users.AlertThresholds.Check())
 }
 
-// SetRequireSecondFactor stores whether members need a second factor in the dashboard.
-func SetRequireSecondFactor(ctx context.Context, tx *db.Tx, workspaceID string, required bool) error {
-	_, err := tx.Exec(ctx, "UPDATE workspaces SET require_second_factor = $2 WHERE id = $1", workspaceID, required)
-	tx.Signal(SignalWorkspace, workspaceID)
-	return err
+// WorkspaceRules are what follows from a change of a workspace.
+var WorkspaceRules Rules[Workspace]
+
+// ChangeWorkspace changes a workspace, and records in the admin log what has changed.
+func ChangeWorkspace(ctx context.Context, tx *db.Tx, id string, c Change[Workspace]) (*Workspace, error) {
+	before, err := GetWorkspaceLocked(ctx, tx, id)
+	if err != nil {
+		return nil, db.OrNoSuch(err, "workspace", id)
+	}
+	w := *before
+	if err := c.Apply(&w); err != nil {
+		return nil, err
+	}
+	if err := w.check(before); err != nil {
+		return nil, err
+	}
+	changed, err := workspaceTable.Update(ctx, tx, before.row(), w.row())
+	if err != nil || !changed {
+		return &w, w.stored(err)
+	}
+	tx.Signal(SignalWorkspace, id)
+	if err := WorkspaceRules.Follow(ctx, tx, Changed[Workspace]{before, &w, c.At}); err != nil {
+		return nil, err
+	}
+	return &w, w.logChange(ctx, tx, before, c)
+}
+
+// logChange adds an entry to the admin log for each group of settings that has changed.
+func (w *Workspace) logChange(ctx context.Context, tx *db.Tx, before *Workspace, c Change[Workspace]) error {
+	for _, group := range []struct {
+		action string
+		tenant Tenant
+		detail func(*Workspace) map[string]any
+	}{
+		{"workspace.updated", Tenant{WorkspaceID: w.ID}, (*Workspace).settings},
+		{"billing.updated", w.In(Live), (*Workspace).billing},
+		{"user_settings.updated", w.In(Live), (*Workspace).userSettings},
+	} {
+		detail := group.detail(w)
+		if reflect.DeepEqual(detail, group.detail(before)) {
+			continue
+		}
+		if err := c.By.Log(ctx, tx, audit.Action{Tenant: group.tenant, Action: group.action, Target: w.ID}, detail, c.At); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// LogCreated records in the admin log that the workspace was created.
+func (w *Workspace) LogCreated(ctx context.Context, tx *db.Tx, by audit.Actor) error {
+	return by.Log(ctx, tx, audit.Action{Tenant: Tenant{WorkspaceID: w.ID}, Action: "workspace.created", Target: w.ID}, w.settings(), w.CreatedAt)
+}
+
+func (w *Workspace) settings() map[string]any {
+	return map[string]any{"name": w.Name, "strict_projects": w.StrictProjects, "default_project_budget": w.DefaultProjectBudget,
+		"rotation_grace_seconds": int64(w.RotationGrace / time.Second), "leak_policy": w.LeakPolicy, "test_tools": cmp.Or(w.TestTools, "default"),
+		"require_second_factor": w.RequireSecondFactor, "response_retention_seconds": int64(w.ResponseRetention / time.Second)}
+}
+
+// HasNewBilling reports whether the billing differs from that before.
+func (w *Workspace) HasNewBilling(before *Workspace) bool {
+	return !reflect.DeepEqual(w.billing(), before.billing())
+}
+
+func (w *Workspace) billing() map[string]any {
+	return map[string]any{"monthly_credits": w.MonthlyCredits, "alert_threshold": w.Alert, "alert_thresholds": w.AlertThresholds}
+}
+
+func (w *Workspace) userSettings() map[string]any {
+	d := w.Users.Default
+	return map[string]any{"from_requests": w.Users.FromRequests, "budget": d.Budget, "window": d.Window, "requests_per_minute": d.RequestsPerMinute, "alert_thresholds": w.Users.AlertThresholds}
 }
 
 // GetWorkspaceLocked returns a workspace and locks it until the transaction ends.

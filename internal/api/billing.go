@@ -83,15 +83,24 @@ func updateBilling(ctx context.Context, c *Call, tx *db.Tx, in updateBillingRequ
 	if err != nil {
 		return nil, err
 	}
-	b, err := spend.ChangeBilling(ctx, tx, c.Principal.WorkspaceID, spend.BillingChange{By: c.Actor(), At: c.s.Now(), Apply: func(w *accounts.Workspace) error {
+	_, err = c.changeWorkspace(ctx, tx, func(w *accounts.Workspace) error {
 		setNullable(&w.MonthlyCredits, in.MonthlyCredits)
 		if in.AlertThreshold.Set {
 			w.Alert = alert
 		}
 		set(&w.AlertThresholds, in.AlertThresholds)
 		return nil
-	}})
+	})
+	if err != nil {
+		return nil, err
+	}
+	b, err := spend.ReadBilling(ctx, tx, c.Principal.WorkspaceID, c.s.Now())
 	return show(b, err, c.newBillingObject)
+}
+
+// changeWorkspace changes the caller's workspace.
+func (c *Call) changeWorkspace(ctx context.Context, tx *db.Tx, apply func(*accounts.Workspace) error) (*accounts.Workspace, error) {
+	return accounts.ChangeWorkspace(ctx, tx, c.Principal.WorkspaceID, accounts.Change[accounts.Workspace]{By: c.Actor(), At: c.s.Now(), Apply: apply})
 }
 
 // readThreshold reads a number of credits, or a percentage such as "20%".

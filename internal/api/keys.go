@@ -218,11 +218,14 @@ func setNullable[T any](field **T, in jsonbody.Optional[T]) {
 }
 
 func updateKey(ctx context.Context, c *Call, tx *db.Tx, in updateKeyRequest) (any, error) {
-	before, err := c.lockKey(ctx, tx)
+	k, err := c.s.Keys.Change(ctx, tx, c.id(), access.Change[access.Key]{By: c.Caller(), Apply: func(k *access.Key) error { return in.apply(ctx, c, tx, k) }})
 	if err != nil {
 		return nil, err
 	}
-	k := *before
+	return c.key(ctx, tx, k)
+}
+
+func (in *updateKeyRequest) apply(ctx context.Context, c *Call, tx *db.Tx, k *access.Key) (err error) {
 	set(&k.Name, in.Name)
 	set(&k.Scopes, in.Scopes)
 	setNullable(&k.MonthlyBudget, in.MonthlyBudget)
@@ -232,37 +235,28 @@ func updateKey(ctx context.Context, c *Call, tx *db.Tx, in updateKeyRequest) (an
 	set(&k.AllowedTools, in.AllowedTools)
 	setNullable(&k.ContentDays, in.ContentLogDays)
 	if err := c.applyLimits(in.limitFields, &k.Limits, &k.Raise); err != nil {
-		return nil, err
+		return err
 	}
 	set(&k.ExternalID, in.ExternalID)
 	set(&k.Metadata, in.Metadata)
 	if in.ExpiresAt.Set {
 		if k.ExpiresAt, err = fromUnix("expires_at", in.ExpiresAt.Pointer()); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if in.AllowedIPs.Set {
 		if k.AllowedIPs, err = access.ParseAllowedIPs(in.AllowedIPs.Value); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if in.Project.Set && in.Project.Null {
 		k.Project = ""
 	} else if in.Project.Set {
-		if err := c.s.Keys.PinToProject(ctx, tx, c.Caller(), &k, in.Project.Value); err != nil {
-			return nil, err
+		if err := c.s.Keys.PinToProject(ctx, tx, c.Caller(), k, in.Project.Value); err != nil {
+			return err
 		}
 	}
-	if err := c.changeAllowed(&k.Allowed, in.allowedChanges, c.routesIn(ctx, tx, k.Project)); err != nil {
-		return nil, err
-	}
-	if err := c.s.Keys.Update(ctx, tx, c.Caller(), before, &k); err != nil {
-		return nil, err
-	}
-	if err := spend.KeyBudgets(&k).Change(ctx, tx, spend.KeyBudgets(before), c.s.Now()); err != nil {
-		return nil, err
-	}
-	return c.key(ctx, tx, &k)
+	return c.changeAllowed(&k.Allowed, in.allowedChanges, c.routesIn(ctx, tx, k.Project))
 }
 
 func revokeKey(ctx context.Context, c *Call, tx *db.Tx, _ struct{}) (any, error) {

@@ -77,13 +77,6 @@ func (c *Call) project(ctx context.Context, q db.Querier, p *accounts.Project) (
 	return list[0], err
 }
 
-func (c *Call) storeProject(ctx context.Context, tx *db.Tx, p *accounts.Project, action string) (any, error) {
-	if err := spend.ChangeProject(ctx, tx, p, spend.ProjectChange{By: c.Actor(), Action: action, At: c.s.Now()}); err != nil {
-		return nil, err
-	}
-	return c.project(ctx, tx, p)
-}
-
 // projectID returns the project ID in the path. A key that is pinned to another
 // project can't see it.
 func (c *Call) projectID() (string, error) {
@@ -94,8 +87,8 @@ func (c *Call) projectID() (string, error) {
 	return id, nil
 }
 
-// lockProject reads and locks the project in the path. Pinned keys can't change it.
-func (c *Call) lockProject(ctx context.Context, tx *db.Tx) (*accounts.Project, error) {
+// changeProject changes the project in the path. Pinned keys can't.
+func (c *Call) changeProject(ctx context.Context, tx *db.Tx, action string, apply func(*accounts.Project) error) (any, error) {
 	id, err := c.projectID()
 	if err != nil {
 		return nil, err
@@ -103,7 +96,12 @@ func (c *Call) lockProject(ctx context.Context, tx *db.Tx) (*accounts.Project, e
 	if err := c.requireUnpinned(); err != nil {
 		return nil, err
 	}
-	return accounts.GetProjectLocked(ctx, tx, c.Principal.Tenant, id)
+	p, err := accounts.ChangeProject(ctx, tx, accounts.ProjectChange{Tenant: c.Principal.Tenant, ID: id, Action: action,
+		Change: accounts.Change[accounts.Project]{By: c.Actor(), At: c.s.Now(), Apply: apply}})
+	if err != nil {
+		return nil, err
+	}
+	return c.project(ctx, tx, p)
 }
 
 type createProjectRequest struct {
@@ -196,43 +194,32 @@ type updateProjectRequest struct {
 // updateProject changes a project, and restores an archived one unless the status
 // is archived.
 func updateProject(ctx context.Context, c *Call, tx *db.Tx, in updateProjectRequest) (any, error) {
-	p, err := c.lockProject(ctx, tx)
-	if err != nil {
-		return nil, err
-	}
-	set(&p.Name, in.Name)
-	setNullable(&p.MonthlyBudget, in.MonthlyBudget)
-	set(&p.AlertThresholds, in.AlertThresholds)
-	setNullable(&p.ContentDays, in.ContentLogDays)
-	if err := c.changeAllowed(&p.Allowed, in.allowedChanges, c.routesIn(ctx, tx, p.ID)); err != nil {
-		return nil, err
-	}
-	if err := c.applyLimits(in.limitFields, &p.Limits, &p.Raise); err != nil {
-		return nil, err
-	}
-	switch {
-	case !in.Status.Set || in.Status.Value == "active":
-		p.ArchivedAt = nil
-	case in.Status.Value == "archived":
-		c.archive(p)
-	default:
-		return nil, fault.Invalid("status", "status must be active or archived.")
-	}
-	return c.storeProject(ctx, tx, p, "project.updated")
+	return c.changeProject(ctx, tx, "project.updated", func(p *accounts.Project) error {
+		set(&p.Name, in.Name)
+		setNullable(&p.MonthlyBudget, in.MonthlyBudget)
+		set(&p.AlertThresholds, in.AlertThresholds)
+		setNullable(&p.ContentDays, in.ContentLogDays)
+		if err := c.changeAllowed(&p.Allowed, in.allowedChanges, c.routesIn(ctx, tx, p.ID)); err != nil {
+			return err
+		}
+		if err := c.applyLimits(in.limitFields, &p.Limits, &p.Raise); err != nil {
+			return err
+		}
+		switch {
+		case !in.Status.Set || in.Status.Value == "active":
+			p.ArchivedAt = nil
+		case in.Status.Value == "archived":
+			p.Archive(c.s.Now())
+		default:
+			return fault.Invalid("status", "status must be active or archived.")
+		}
+		return nil
+	})
 }
 
 func archiveProject(ctx context.Context, c *Call, tx *db.Tx, _ struct{}) (any, error) {
-	p, err := c.lockProject(ctx, tx)
-	if err != nil {
-		return nil, err
-	}
-	c.archive(p)
-	return c.storeProject(ctx, tx, p, "project.archived")
-}
-
-func (c *Call) archive(p *accounts.Project) {
-	if p.ArchivedAt == nil {
-		now := c.s.Now()
-		p.ArchivedAt = &now
-	}
+	return c.changeProject(ctx, tx, "project.archived", func(p *accounts.Project) error {
+		p.Archive(c.s.Now())
+		return nil
+	})
 }

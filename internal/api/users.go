@@ -161,13 +161,13 @@ func updateUser(ctx context.Context, c *Call, tx *db.Tx, in updateUserRequest) (
 	if err != nil {
 		return nil, err
 	}
-	change := spend.UserChange{By: c.Actor(), At: c.s.Now(), Apply: func(u *endusers.User) {
+	u, err := endusers.Change(ctx, tx, endusers.UserChange{Tenant: c.Principal.Tenant, ID: id, Change: accounts.Change[endusers.User]{By: c.Actor(), At: c.s.Now(), Apply: func(u *endusers.User) error {
 		in.userLimitsChange.apply(&u.Override)
 		if in.Blocked.Set {
 			u.Block(in.Blocked.Value, c.s.Now())
 		}
-	}}
-	u, err := spend.ChangeUser(ctx, tx, c.Principal.Tenant, id, change)
+		return nil
+	}}})
 	if err != nil {
 		return nil, err
 	}
@@ -226,18 +226,14 @@ func updateUserSettings(ctx context.Context, c *Call, tx *db.Tx, in updateUserSe
 	if c.Principal.Environment != accounts.Live {
 		return nil, fault.New(fault.InvalidState, "The settings of users apply to both environments. Use a live key.")
 	}
-	w, err := accounts.GetWorkspaceLocked(ctx, tx, c.Principal.WorkspaceID)
-	if err != nil {
-		return nil, err
-	}
-	set(&w.Users.FromRequests, in.FromRequests)
-	if in.DefaultLimits.Null {
-		w.Users.Default = accounts.UserLimits{}
-	}
-	in.DefaultLimits.Value.apply(&w.Users.Default)
-	set(&w.Users.AlertThresholds, in.AlertThresholds)
-	if err := endusers.SaveSettings(ctx, tx, c.Actor(), w, c.s.Now()); err != nil {
-		return nil, err
-	}
-	return newUserSettingsObject(w.Users), nil
+	w, err := c.changeWorkspace(ctx, tx, func(w *accounts.Workspace) error {
+		set(&w.Users.FromRequests, in.FromRequests)
+		if in.DefaultLimits.Null {
+			w.Users.Default = accounts.UserLimits{}
+		}
+		in.DefaultLimits.Value.apply(&w.Users.Default)
+		set(&w.Users.AlertThresholds, in.AlertThresholds)
+		return nil
+	})
+	return show(w, err, func(w *accounts.Workspace) *userSettingsObject { return newUserSettingsObject(w.Users) })
 }

@@ -8,7 +8,7 @@ import (
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/api"
-	"turnpike/internal/conversations"
+	"turnpike/internal/audit"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
@@ -57,38 +57,34 @@ func (a *applier) applySettings(ctx context.Context, tx *db.Tx, name string, set
 	}
 	change := stateChange{Action: "update", Kind: "workspace", Workspace: name, Name: name}
 	w, err := accounts.FindWorkspace(ctx, tx, name)
-	var before stateObject
-	switch {
-	case fault.Is(err, fault.NotFound):
+	if fault.Is(err, fault.NotFound) {
 		change.Action = "create"
 		w = &accounts.Workspace{Name: name, RotationGrace: accounts.DefaultRotationGrace}
 		if err = accounts.CreateWorkspace(ctx, tx, w, time.Now()); err == nil {
-			err = logWorkspace(ctx, tx, w, "workspace.created")
+			err = w.LogCreated(ctx, tx, audit.Operator)
 		}
-		if err != nil {
-			return nil, err
-		}
-		if w, err = accounts.GetWorkspace(ctx, tx, w.ID); err != nil {
-			return nil, err
-		}
-	case err != nil:
-		return nil, err
 	}
-	if before, err = workspaceState(w); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	own, paid := map[string]json.RawMessage{}, map[string]json.RawMessage{}
-	for field, value := range settings {
-		if sameJSON(before[field], value) {
-			continue
+	var before stateObject
+	w, err = accounts.ChangeWorkspace(ctx, tx, w.ID, accounts.Change[accounts.Workspace]{By: audit.Operator, At: time.Now(), Apply: func(w *accounts.Workspace) (err error) {
+		if before, err = workspaceState(w); err != nil {
+			return err
 		}
-		if slices.Contains(billing, field) {
-			paid[field] = value
-		} else {
-			own[field] = value
+		for field, value := range settings {
+			switch {
+			case sameJSON(before[field], value):
+			case slices.Contains(billing, field):
+				paid[field] = value
+			default:
+				own[field] = value
+			}
 		}
-	}
-	if err := a.changeSettings(ctx, tx, w, own); err != nil {
+		return changeSettings(w, own)
+	}})
+	if err != nil {
 		return nil, err
 	}
 	if len(paid) > 0 {
@@ -119,10 +115,7 @@ func (a *applier) applySettings(ctx context.Context, tx *db.Tx, name string, set
 }
 
 // changeSettings changes the settings of a workspace that differ.
-func (a *applier) changeSettings(ctx context.Context, tx *db.Tx, w *accounts.Workspace, fields map[string]json.RawMessage) error {
-	if len(fields) == 0 {
-		return nil
-	}
+func changeSettings(w *accounts.Workspace, fields map[string]json.RawMessage) error {
 	body, err := json.Marshal(fields)
 	if err != nil {
 		return err
@@ -143,29 +136,14 @@ func (a *applier) changeSettings(ctx context.Context, tx *db.Tx, w *accounts.Wor
 	if in.TestTools.Set {
 		w.TestTools = in.TestTools.Value
 	}
-	if err := accounts.UpdateWorkspace(ctx, tx, w); err != nil {
-		return err
-	}
 	if in.LeakPolicy.Set {
 		w.LeakPolicy = in.LeakPolicy.Value
-		if err := accounts.SetLeakPolicy(ctx, tx, w.ID, w.LeakPolicy); err != nil {
-			return err
-		}
 	}
 	if in.ResponseRetentionSeconds.Set {
 		w.ResponseRetention = time.Duration(in.ResponseRetentionSeconds.Value) * time.Second
-		if err := accounts.SetResponseRetention(ctx, tx, w.ID, w.ResponseRetention); err != nil {
-			return err
-		}
-		if err := conversations.LimitRetention(ctx, tx, w.ID, w.ResponseRetention, time.Now()); err != nil {
-			return err
-		}
 	}
 	if in.RequireSecondFactor.Set {
 		w.RequireSecondFactor = in.RequireSecondFactor.Value
-		if err := accounts.SetRequireSecondFactor(ctx, tx, w.ID, w.RequireSecondFactor); err != nil {
-			return err
-		}
 	}
-	return logWorkspace(ctx, tx, w, "workspace.updated")
+	return nil
 }

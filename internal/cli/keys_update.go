@@ -21,7 +21,6 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/gateway"
 	"turnpike/internal/modelroutes"
-	"turnpike/internal/spend"
 )
 
 // keyControls are the flags for what a key may use and who hears about it.
@@ -199,42 +198,34 @@ func (e *env) keysUpdate() *cobra.Command {
 			return err
 		}
 		keys := access.NewKeys(s.Ring, time.Now)
-		var after access.Key
-		err := s.DB.Write(ctx, func(tx *db.Tx) error {
-			before, err := keys.FindLocked(ctx, tx, args[0])
-			if err != nil {
-				return err
-			}
-			after = *before
-			if f.Changed("name") {
-				after.Name = *name
-			}
-			if f.Changed("scopes") {
-				after.Scopes = *scopes
-			}
-			if f.Changed("budget") {
-				if after.MonthlyBudget, err = parseBudget(*budget); err != nil {
-					return err
+		var after *access.Key
+		err := s.DB.Write(ctx, func(tx *db.Tx) (err error) {
+			after, err = keys.Change(ctx, tx, args[0], access.Change[access.Key]{By: operator, Apply: func(k *access.Key) (err error) {
+				if f.Changed("name") {
+					k.Name = *name
 				}
-			}
-			if f.Changed("rate-limit") {
-				after.RateLimit = nil
-				if *rate != 0 {
-					after.RateLimit = rate
+				if f.Changed("scopes") {
+					k.Scopes = *scopes
 				}
-			}
-			if err := controls.apply(ctx, tx, e, &after); err != nil {
-				return err
-			}
-			if err := keys.Update(ctx, tx, operator, before, &after); err != nil {
-				return err
-			}
-			return spend.KeyBudgets(&after).Change(ctx, tx, spend.KeyBudgets(before), time.Now())
+				if f.Changed("budget") {
+					if k.MonthlyBudget, err = parseBudget(*budget); err != nil {
+						return err
+					}
+				}
+				if f.Changed("rate-limit") {
+					k.RateLimit = nil
+					if *rate != 0 {
+						k.RateLimit = rate
+					}
+				}
+				return controls.apply(ctx, tx, e, k)
+			}})
+			return err
 		})
 		if err != nil {
 			return err
 		}
-		shown, err := api.KeyObjects(ctx, s.DB, time.Now(), &after)
+		shown, err := api.KeyObjects(ctx, s.DB, time.Now(), after)
 		if err != nil {
 			return err
 		}

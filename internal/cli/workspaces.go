@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,12 +11,9 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/app"
 	"turnpike/internal/audit"
-	"turnpike/internal/conversations"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
-	"turnpike/internal/endusers"
 	"turnpike/internal/fault"
-	"turnpike/internal/spend"
 )
 
 func newWorkspaces(e *env) *cobra.Command {
@@ -70,7 +66,7 @@ func (e *env) workspacesCreate() *cobra.Command {
 			if err := accounts.CreateWorkspace(ctx, tx, w, time.Now()); err != nil {
 				return err
 			}
-			return logWorkspace(ctx, tx, w, "workspace.created")
+			return w.LogCreated(ctx, tx, audit.Operator)
 		})
 		if err != nil {
 			return err
@@ -88,54 +84,35 @@ func (e *env) workspacesUpdate() *cobra.Command {
 	secondFactor := cmd.Flags().Bool("require-second-factor", false, "require a second factor to open the workspace in the dashboard")
 	percentages := cmd.Flags().StringSlice("alert-thresholds", nil, "percentages of budgets that alert people; empty for 50, 80 and 95")
 	setUsers := endUserFlags(cmd)
+	change := func(w *accounts.Workspace) error {
+		if cmd.Flags().Changed("alert-thresholds") {
+			var err error
+			if w.AlertThresholds, err = parseThresholds("alert-thresholds", *percentages); err != nil {
+				return err
+			}
+		}
+		switch *tools {
+		case "":
+		case serverDefault:
+			w.TestTools = ""
+		default:
+			w.TestTools = accounts.ToolMode(*tools)
+		}
+		if *leaks != "" {
+			w.LeakPolicy = accounts.LeakPolicy(*leaks)
+		}
+		if cmd.Flags().Changed("require-second-factor") {
+			w.RequireSecondFactor = *secondFactor
+		}
+		return cmp.Or(apply(w), setUsers(&w.Users), setResponseRetention(w, *retention))
+	}
 	return e.withStore(cmd, openExisting, func(ctx context.Context, s *app.Store, args []string) error {
 		var w *accounts.Workspace
 		err := s.DB.Write(ctx, func(tx *db.Tx) (err error) {
-			if w, err = accounts.FindWorkspace(ctx, tx, args[0]); err != nil {
-				return err
+			if w, err = accounts.FindWorkspace(ctx, tx, args[0]); err == nil {
+				w, err = accounts.ChangeWorkspace(ctx, tx, w.ID, accounts.Change[accounts.Workspace]{By: audit.Operator, At: time.Now(), Apply: change})
 			}
-			if err := apply(w); err != nil {
-				return err
-			}
-			if err := setUsers(ctx, tx, w); err != nil {
-				return err
-			}
-			if cmd.Flags().Changed("alert-thresholds") {
-				thresholds, err := parseThresholds("alert-thresholds", *percentages)
-				if err != nil {
-					return err
-				}
-				change := spend.BillingChange{By: audit.Operator, At: time.Now(), Apply: func(w *accounts.Workspace) error { w.AlertThresholds = thresholds; return nil }}
-				if _, err := spend.ChangeBilling(ctx, tx, w.ID, change); err != nil {
-					return err
-				}
-			}
-			switch *tools {
-			case "":
-			case serverDefault:
-				w.TestTools = ""
-			default:
-				w.TestTools = accounts.ToolMode(*tools)
-			}
-			if err := accounts.UpdateWorkspace(ctx, tx, w); err != nil {
-				return err
-			}
-			if *leaks != "" {
-				w.LeakPolicy = accounts.LeakPolicy(*leaks)
-				if err := accounts.SetLeakPolicy(ctx, tx, w.ID, w.LeakPolicy); err != nil {
-					return err
-				}
-			}
-			if err := setResponseRetention(ctx, tx, w, *retention); err != nil {
-				return err
-			}
-			if cmd.Flags().Changed("require-second-factor") {
-				w.RequireSecondFactor = *secondFactor
-				if err := accounts.SetRequireSecondFactor(ctx, tx, w.ID, w.RequireSecondFactor); err != nil {
-					return err
-				}
-			}
-			return logWorkspace(ctx, tx, w, "workspace.updated")
+			return err
 		})
 		if err != nil {
 			return err
@@ -144,17 +121,15 @@ func (e *env) workspacesUpdate() *cobra.Command {
 	})
 }
 
-// endUserFlags adds the flags of the settings of end users, and returns what stores them.
-func endUserFlags(cmd *cobra.Command) func(ctx context.Context, tx *db.Tx, w *accounts.Workspace) error {
+// endUserFlags adds the flags of the settings of end users, and returns what applies them.
+func endUserFlags(cmd *cobra.Command) func(*accounts.UserSettings) error {
 	f := cmd.Flags()
 	fromRequests := f.Bool("users-from-requests", false, "whether the user field of requests names an end user")
 	budget := f.String("user-budget", "", "default budget of end users in credits, or none")
 	window := f.String("user-window", "", "window of that budget: day, week, month or lifetime")
 	rate := f.Int64("user-requests-per-minute", 0, "default rate limit of end users, or 0 for none")
 	percentages := f.StringSlice("user-alert-thresholds", nil, "percentages of end users' budgets that alert people by email; empty for events only, at the workspace's")
-	return func(ctx context.Context, tx *db.Tx, w *accounts.Workspace) error {
-		set := &w.Users
-		before := *set
+	return func(set *accounts.UserSettings) error {
 		if f.Changed("users-from-requests") {
 			set.FromRequests = *fromRequests
 		}
@@ -183,20 +158,16 @@ func endUserFlags(cmd *cobra.Command) func(ctx context.Context, tx *db.Tx, w *ac
 				return err
 			}
 		}
-		if before.FromRequests == set.FromRequests && before.Default.Equal(set.Default) && slices.Equal(before.AlertThresholds, set.AlertThresholds) {
-			return nil
-		}
-		return endusers.SaveSettings(ctx, tx, audit.Operator, w, time.Now())
+		return nil
 	}
 }
 
 const noBudget = "none"
 
 // setResponseRetention changes how long responses are stored. An empty text changes nothing.
-func setResponseRetention(ctx context.Context, tx *db.Tx, w *accounts.Workspace, text string) (err error) {
+func setResponseRetention(w *accounts.Workspace, text string) (err error) {
 	switch text {
 	case "":
-		return nil
 	case retentionOff:
 		w.ResponseRetention = 0
 	default:
@@ -204,23 +175,13 @@ func setResponseRetention(ctx context.Context, tx *db.Tx, w *accounts.Workspace,
 			return fault.Invalid("response_retention", "--response-retention must be off, or a duration such as 168h.")
 		}
 	}
-	if err := accounts.SetResponseRetention(ctx, tx, w.ID, w.ResponseRetention); err != nil {
-		return err
-	}
-	return conversations.LimitRetention(ctx, tx, w.ID, w.ResponseRetention, time.Now())
+	return nil
 }
 
 const retentionOff = "off"
 
 // serverDefault stands for a setting that the workspace leaves to the server.
 const serverDefault = "default"
-
-func logWorkspace(ctx context.Context, tx *db.Tx, w *accounts.Workspace, action string) error {
-	return audit.Operator.Log(ctx, tx, audit.Action{Tenant: accounts.Tenant{WorkspaceID: w.ID}, Action: action, Target: w.ID},
-		map[string]any{"name": w.Name, "strict_projects": w.StrictProjects, "default_project_budget": w.DefaultProjectBudget,
-			"rotation_grace_seconds": int64(w.RotationGrace / time.Second), "leak_policy": w.LeakPolicy, "test_tools": cmp.Or(w.TestTools, serverDefault),
-			"require_second_factor": w.RequireSecondFactor, "response_retention_seconds": int64(w.ResponseRetention / time.Second)}, time.Now())
-}
 
 func (e *env) workspacesList() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "List workspaces"}

@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
@@ -349,8 +350,17 @@ func (s *Store) Purge(ctx context.Context, tx *db.Tx, limit int64) (int64, error
 	return tx.Exec(ctx, "DELETE FROM responses WHERE id IN "+expired, at, limit)
 }
 
-// LimitRetention shortens how long the workspace's stored content is kept, if it is longer.
-func LimitRetention(ctx context.Context, tx *db.Tx, workspaceID string, kept time.Duration, now time.Time) error {
+func init() {
+	accounts.WorkspaceRules.Add(func(ctx context.Context, tx *db.Tx, c accounts.Changed[accounts.Workspace]) error {
+		if c.Before.ResponseRetention == c.After.ResponseRetention {
+			return nil
+		}
+		return limitRetention(ctx, tx, c.After.ID, c.After.ResponseRetention, c.At)
+	})
+}
+
+// limitRetention shortens how long the workspace's stored content is kept, if it is longer.
+func limitRetention(ctx context.Context, tx *db.Tx, workspaceID string, kept time.Duration, now time.Time) error {
 	_, err := tx.Exec(ctx, "UPDATE responses SET expires_at = created_at + $2 WHERE workspace_id = $1 AND expires_at > created_at + $2", workspaceID, kept.Microseconds())
 	if err != nil {
 		return err

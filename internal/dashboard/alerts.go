@@ -62,6 +62,7 @@ func (s *shell) Forecast(spent credits.Micro, limit *credits.Micro) string {
 func updateNotifications(req *request) (*view, error) {
 	return req.save(req.to("settings"), "Notifications saved.", func(tx *db.Tx) error {
 		_, err := req.s.Notifications.Update(req.Context(), tx, req.workspace.ID, notifications.Change{By: req.actor(), Apply: func(s *notifications.Settings) error {
+			before := notificationsFingerprint(s)
 			if given := strings.TrimSpace(req.form("webhook.url")); given != "" {
 				s.URL = given
 			}
@@ -69,7 +70,7 @@ func updateNotifications(req *request) (*view, error) {
 				s.URL = ""
 			}
 			s.Format, s.OmitArguments = notifications.Format(req.form("webhook.format")), req.form("omit_arguments") != ""
-			return nil
+			return req.checkEditConflict(before, notificationsFingerprint(s))
 		}})
 		return err
 	})

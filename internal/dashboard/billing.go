@@ -9,7 +9,6 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
 	"turnpike/internal/credits"
-	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
 	"turnpike/internal/spend"
@@ -108,12 +107,9 @@ func changeBilling(req *request) (*view, error) {
 	if err := errors.Join(invalid, err); err != nil {
 		return nil, err
 	}
-	return req.save(req.to("billing"), "Monthly credits saved.", func(tx *db.Tx) error {
-		_, err := spend.ChangeBilling(req.Context(), tx, req.workspace.ID, spend.BillingChange{By: req.actor(), At: req.now(), Apply: func(w *accounts.Workspace) error {
-			before := billingFingerprint(w)
-			w.MonthlyCredits, w.Alert, w.AlertThresholds = limit, alert, thresholds
-			return req.checkEditConflict(before, billingFingerprint(w))
-		}})
-		return err
+	return req.changeWorkspace("billing", "Monthly credits saved.", func(w *accounts.Workspace) error {
+		before := billingFingerprint(w)
+		w.MonthlyCredits, w.Alert, w.AlertThresholds = limit, alert, thresholds
+		return req.checkEditConflict(before, billingFingerprint(w))
 	})
 }

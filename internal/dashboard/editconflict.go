@@ -9,6 +9,7 @@ import (
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/fault"
+	"turnpike/internal/notifications"
 	"turnpike/internal/webhooks"
 )
 
@@ -36,6 +37,10 @@ func fingerprint(values ...any) string {
 
 func billingFingerprint(w *accounts.Workspace) string {
 	return fingerprint(w.MonthlyCredits, w.Alert, w.AlertThresholds)
+}
+
+func notificationsFingerprint(s *notifications.Settings) string {
+	return fingerprint(s.URL, s.Format, s.OmitArguments)
 }
 
 func settingsFingerprint(w *accounts.Workspace) string {

@@ -13,7 +13,6 @@ import (
 	"turnpike/internal/fault"
 	"turnpike/internal/gateway"
 	"turnpike/internal/modelroutes"
-	"turnpike/internal/spend"
 	"turnpike/internal/web"
 )
 
@@ -187,26 +186,20 @@ func editKeyPage(req *request, k *access.Key) (*view, error) {
 
 func updateKey(req *request) (*view, error) {
 	return req.save(req.to("keys/"+req.id()), "Key saved. The change takes effect on every node within 10 seconds.", func(tx *db.Tx) error {
-		before, err := req.s.Keys.GetLocked(req.Context(), tx, req.principal.Visibility(), req.id())
-		if err != nil {
-			return err
-		}
-		k := *before
-		if err := req.readKey(tx, &k); err != nil {
-			return err
-		}
-		if err := req.checkEditConflict(keyFingerprint(before), keyFingerprint(&k)); err != nil {
-			return err
-		}
-		if k.Project != "" && k.Project != before.Project {
-			if err := req.s.Keys.PinToProject(req.Context(), tx, req.caller(), &k, k.Project); err != nil {
+		_, err := req.s.Keys.Change(req.Context(), tx, req.id(), access.Change[access.Key]{By: req.caller(), Apply: func(k *access.Key) error {
+			before := *k
+			if err := req.readKey(tx, k); err != nil {
 				return err
 			}
-		}
-		if err := req.s.Keys.Update(req.Context(), tx, req.caller(), before, &k); err != nil {
-			return err
-		}
-		return spend.KeyBudgets(&k).Change(req.Context(), tx, spend.KeyBudgets(before), req.now())
+			if err := req.checkEditConflict(keyFingerprint(&before), keyFingerprint(k)); err != nil {
+				return err
+			}
+			if k.Project == "" || k.Project == before.Project {
+				return nil
+			}
+			return req.s.Keys.PinToProject(req.Context(), tx, req.caller(), k, k.Project)
+		}})
+		return err
 	})
 }
 

@@ -142,10 +142,7 @@ func updateProject(req *request) (*view, error) {
 
 func archiveProject(req *request) (*view, error) {
 	return req.changeProject("project.archived", "Project archived. Its requests are rejected.", func(_ *db.Tx, p *accounts.Project) error {
-		if p.ArchivedAt == nil {
-			now := req.now()
-			p.ArchivedAt = &now
-		}
+		p.Archive(req.now())
 		return nil
 	})
 }
@@ -163,13 +160,8 @@ func (req *request) changeProject(action, notice string, change func(tx *db.Tx, 
 		return nil, err
 	}
 	return req.save(req.to("projects/"+url.PathEscape(id)), notice, func(tx *db.Tx) error {
-		p, err := accounts.GetProjectLocked(req.Context(), tx, req.workspace.In(req.env), id)
-		if err != nil {
-			return err
-		}
-		if err := change(tx, p); err != nil {
-			return err
-		}
-		return spend.ChangeProject(req.Context(), tx, p, spend.ProjectChange{By: req.actor(), Action: action, At: req.now()})
+		_, err := accounts.ChangeProject(req.Context(), tx, accounts.ProjectChange{Tenant: req.workspace.In(req.env), ID: id, Action: action,
+			Change: accounts.Change[accounts.Project]{By: req.actor(), At: req.now(), Apply: func(p *accounts.Project) error { return change(tx, p) }}})
+		return err
 	})
 }

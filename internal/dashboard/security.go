@@ -3,7 +3,6 @@ package dashboard
 import (
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
-	"turnpike/internal/db"
 	"turnpike/internal/leaks"
 )
 
@@ -35,10 +34,8 @@ func securityPage(req *request) (*view, error) {
 
 func setLeakPolicy(req *request) (*view, error) {
 	policy := accounts.LeakPolicy(req.form("leak_policy"))
-	return req.save(req.to("security"), "Policy saved.", func(tx *db.Tx) error {
-		if err := accounts.SetLeakPolicy(req.Context(), tx, req.workspace.ID, policy); err != nil {
-			return err
-		}
-		return req.logWorkspace(tx, map[string]any{"leak_policy": policy})
+	return req.changeWorkspace("security", "Policy saved.", func(w *accounts.Workspace) error {
+		w.LeakPolicy = policy
+		return nil
 	})
 }

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"cmp"
 	"errors"
 	"math"
 	"slices"
@@ -11,8 +10,6 @@ import (
 
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
-	"turnpike/internal/audit"
-	"turnpike/internal/conversations"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/keyring"
@@ -33,6 +30,7 @@ type settingsData struct {
 	Mails      []*mail.Mail // recent ones, for owners and admins
 	Differ     bool         // nodes have different settings
 	Notify     *notifications.Settings
+	NotifySeen string
 }
 
 const lastMails = 10
@@ -50,6 +48,7 @@ func settingsPage(req *request) (*view, error) {
 	if d.Notify, err = req.s.Notifications.ReadSettings(req.Context(), req.s.DB, req.workspace.ID); err != nil {
 		return nil, err
 	}
+	d.NotifySeen = notificationsFingerprint(d.Notify)
 	hashes, err := nodes.ConfigHashes(req.Context(), req.s.DB, req.s.DB.Now())
 	if err != nil {
 		return nil, err
@@ -80,28 +79,21 @@ func updateSettings(req *request) (*view, error) {
 	if invalid != nil {
 		return nil, invalid
 	}
-	return req.save(req.to("settings"), "Settings saved.", func(tx *db.Tx) error {
-		w, err := accounts.GetWorkspaceLocked(req.Context(), tx, req.workspace.ID)
-		if err != nil {
-			return err
-		}
+	return req.changeWorkspace("settings", "Settings saved.", func(w *accounts.Workspace) error {
 		before := settingsFingerprint(w)
 		w.Name, w.StrictProjects, w.DefaultProjectBudget = name, req.form("strict_projects") != "", budget
 		w.RotationGrace = time.Duration(math.Round(hours*3600)) * time.Second
 		w.TestTools = accounts.ToolMode(req.form("test_tools"))
-		if err := req.checkEditConflict(before, settingsFingerprint(w)); err != nil {
-			return err
-		}
-		if err := accounts.UpdateWorkspace(req.Context(), tx, w); err != nil {
-			return err
-		}
-		return req.logWorkspace(tx, map[string]any{"name": w.Name, "strict_projects": w.StrictProjects, "default_project_budget": w.DefaultProjectBudget,
-			"rotation_grace_seconds": int64(w.RotationGrace / time.Second), "test_tools": cmp.Or(w.TestTools, "default")})
+		return req.checkEditConflict(before, settingsFingerprint(w))
 	})
 }
 
-func (req *request) logWorkspace(tx *db.Tx, detail map[string]any) error {
-	return req.actor().Log(req.Context(), tx, audit.Action{Tenant: accounts.Tenant{WorkspaceID: req.workspace.ID}, Action: "workspace.updated", Target: req.workspace.ID}, detail, req.now())
+// changeWorkspace changes the person's workspace and redirects to a page.
+func (req *request) changeWorkspace(page, notice string, apply func(*accounts.Workspace) error) (*view, error) {
+	return req.save(req.to(page), notice, func(tx *db.Tx) error {
+		_, err := accounts.ChangeWorkspace(req.Context(), tx, req.workspace.ID, accounts.Change[accounts.Workspace]{By: req.actor(), At: req.now(), Apply: apply})
+		return err
+	})
 }
 
 type retentionChoice struct {
@@ -134,14 +126,9 @@ func setResponseRetention(req *request) (*view, error) {
 		return nil, fault.Invalid("response_retention", "Choose how long responses are stored.")
 	}
 	kept := time.Duration(hours) * time.Hour
-	return req.save(req.to("settings"), "Settings saved.", func(tx *db.Tx) error {
-		if err := accounts.SetResponseRetention(req.Context(), tx, req.workspace.ID, kept); err != nil {
-			return err
-		}
-		if err := conversations.LimitRetention(req.Context(), tx, req.workspace.ID, kept, req.now()); err != nil {
-			return err
-		}
-		return req.logWorkspace(tx, map[string]any{"response_retention_seconds": int64(kept / time.Second)})
+	return req.changeWorkspace("settings", "Settings saved.", func(w *accounts.Workspace) error {
+		w.ResponseRetention = kept
+		return nil
 	})
 }
 
@@ -157,11 +144,9 @@ func setRequireSecondFactor(req *request) (*view, error) {
 	if required {
 		notice = "Second factor required. Members without one set it up before they can open this workspace."
 	}
-	return req.save(req.to("settings"), notice, func(tx *db.Tx) error {
-		if err := accounts.SetRequireSecondFactor(req.Context(), tx, req.workspace.ID, required); err != nil {
-			return err
-		}
-		return req.logWorkspace(tx, map[string]any{"require_second_factor": required})
+	return req.changeWorkspace("settings", notice, func(w *accounts.Workspace) error {
+		w.RequireSecondFactor = required
+		return nil
 	})
 }
 

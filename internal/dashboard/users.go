@@ -110,17 +110,10 @@ func updateUserSettings(req *request) (*view, error) {
 	if err := errors.Join(invalid, err); err != nil {
 		return nil, err
 	}
-	return req.save(req.to("users"), "Settings saved.", func(tx *db.Tx) error {
-		w, err := accounts.GetWorkspaceLocked(req.Context(), tx, req.workspace.ID)
-		if err != nil {
-			return err
-		}
+	return req.changeWorkspace("users", "Settings saved.", func(w *accounts.Workspace) error {
 		before := userSettingsFingerprint(w.Users)
 		w.Users = accounts.UserSettings{FromRequests: req.form("from_requests") != "", Default: limits, AlertThresholds: thresholds}
-		if err := req.checkEditConflict(before, userSettingsFingerprint(w.Users)); err != nil {
-			return err
-		}
-		return endusers.SaveSettings(req.Context(), tx, req.actor(), w, req.now())
+		return req.checkEditConflict(before, userSettingsFingerprint(w.Users))
 	})
 }
 
@@ -129,29 +122,28 @@ func updateUser(req *request) (*view, error) {
 	if err != nil {
 		return nil, err
 	}
-	return req.save(req.to("users/"+req.id()), "Limits saved.", func(tx *db.Tx) error {
-		var before string
-		u, err := req.changeUser(tx, func(u *endusers.User) {
-			before = userFingerprint(u)
-			u.Override = limits
-		})
-		if err != nil {
-			return err
-		}
+	return req.changeUser("Limits saved.", func(u *endusers.User) error {
+		before := userFingerprint(u)
+		u.Override = limits
 		return req.checkEditConflict(before, userFingerprint(u))
 	})
 }
 
-func (req *request) changeUser(tx *db.Tx, apply func(*endusers.User)) (*endusers.User, error) {
-	return spend.ChangeUser(req.Context(), tx, req.workspace.In(req.env), req.id(), spend.UserChange{By: req.actor(), Apply: apply, At: req.now()})
+// changeUser changes the end user in the path and redirects to its page.
+func (req *request) changeUser(notice string, apply func(*endusers.User) error) (*view, error) {
+	return req.save(req.to("users/"+req.id()), notice, func(tx *db.Tx) error {
+		_, err := endusers.Change(req.Context(), tx, endusers.UserChange{Tenant: req.workspace.In(req.env), ID: req.id(),
+			Change: accounts.Change[endusers.User]{By: req.actor(), At: req.now(), Apply: apply}})
+		return err
+	})
 }
 
 // blockUser returns the action that blocks or unblocks a user.
 func blockUser(blocked bool, notice string) func(*request) (*view, error) {
 	return func(req *request) (*view, error) {
-		return req.save(req.to("users/"+req.id()), notice, func(tx *db.Tx) error {
-			_, err := req.changeUser(tx, func(u *endusers.User) { u.Block(blocked, req.now()) })
-			return err
+		return req.changeUser(notice, func(u *endusers.User) error {
+			u.Block(blocked, req.now())
+			return nil
 		})
 	}
 }

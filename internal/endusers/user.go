@@ -124,8 +124,9 @@ func Ensure(ctx context.Context, tx *db.Tx, use Use) (*User, error) {
 	if changed.Equal(u.OfToken) {
 		return u, nil
 	}
+	before := u.row()
 	u.OfToken = changed
-	return u, u.save(ctx, tx)
+	return u, u.save(ctx, tx, before)
 }
 
 // touch stores that the user was seen, once a day. Nodes that cache the user need not know.
@@ -157,11 +158,17 @@ func create(ctx context.Context, tx *db.Tx, use Use) (*User, error) {
 	return u, err
 }
 
-// save stores what can change.
-func (u *User) save(ctx context.Context, tx *db.Tx) error {
-	_, err := tx.Exec(ctx, `UPDATE end_users SET budget = $2, budget_window = $3, requests_per_minute = $4, override_budget = $5, override_window = $6,
-		override_requests_per_minute = $7, blocked_at = $8 WHERE id = $1`, u.ID, (*int64)(u.OfToken.Budget), db.OrNull(u.OfToken.Window), u.OfToken.RequestsPerMinute,
-		(*int64)(u.Override.Budget), db.OrNull(u.Override.Window), u.Override.RequestsPerMinute, db.Micros(u.BlockedAt))
+var table = db.Table{Name: "end_users", Key: 1, Columns: "id, budget, budget_window, requests_per_minute, override_budget, override_window, override_requests_per_minute, blocked_at"}
+
+// row returns the values of table.
+func (u *User) row() []any {
+	return []any{u.ID, (*int64)(u.OfToken.Budget), db.OrNull(u.OfToken.Window), u.OfToken.RequestsPerMinute,
+		(*int64)(u.Override.Budget), db.OrNull(u.Override.Window), u.Override.RequestsPerMinute, db.Micros(u.BlockedAt)}
+}
+
+// save stores what differs from the row before.
+func (u *User) save(ctx context.Context, tx *db.Tx, before []any) error {
+	_, err := table.Update(ctx, tx, before, u.row())
 	u.signal(tx)
 	return err
 }
@@ -172,15 +179,36 @@ func (u *User) signal(tx *db.Tx) {
 	tx.Signal(SignalID, u.ID)
 }
 
-// Update stores an admin's changes of a user that GetLocked returned.
-func Update(ctx context.Context, tx *db.Tx, by audit.Actor, u *User, now time.Time) error {
+// Rules are what follows from an admin's change of a user.
+var Rules accounts.Rules[User]
+
+// UserChange is an admin's change of a user.
+type UserChange struct {
+	accounts.Tenant
+	ID string
+	accounts.Change[User]
+}
+
+// Change changes a user and records that in the admin log.
+func Change(ctx context.Context, tx *db.Tx, c UserChange) (*User, error) {
+	before, err := GetLocked(ctx, tx, c.Tenant, c.ID)
+	if err != nil {
+		return nil, err
+	}
+	u := *before
+	if err := c.Apply(&u); err != nil {
+		return nil, err
+	}
 	if err := u.Override.Check(""); err != nil {
-		return err
+		return nil, err
 	}
-	if err := u.save(ctx, tx); err != nil {
-		return err
+	if err := u.save(ctx, tx, before.row()); err != nil {
+		return nil, err
 	}
-	return u.log(ctx, tx, by, "user.updated", now)
+	if err := Rules.Follow(ctx, tx, accounts.Changed[User]{Before: before, After: &u, At: c.At}); err != nil {
+		return nil, err
+	}
+	return &u, u.log(ctx, tx, c.By, "user.updated", c.At)
 }
 
 func (u *User) log(ctx context.Context, tx *db.Tx, by audit.Actor, action string, now time.Time) error {
@@ -202,16 +230,6 @@ func (u *User) Block(blocked bool, now time.Time) {
 func Lock(ctx context.Context, tx *db.Tx, id string) error {
 	_, err := scan(tx.QueryRow(ctx, "SELECT "+columns+" FROM end_users WHERE id = $1"+tx.Lock("end_users"), id))
 	return db.Wrap(db.IgnoreNotFound(err), "lock user")
-}
-
-// SaveSettings stores a workspace's settings of users and records the change in the admin log.
-func SaveSettings(ctx context.Context, tx *db.Tx, by audit.Actor, w *accounts.Workspace, now time.Time) error {
-	if err := accounts.SetUserSettings(ctx, tx, w.ID, w.Users); err != nil {
-		return err
-	}
-	d := w.Users.Default
-	return by.Log(ctx, tx, audit.Action{Tenant: w.In(accounts.Live), Action: "user_settings.updated", Target: w.ID}, map[string]any{"from_requests": w.Users.FromRequests,
-		"budget": d.Budget, "window": d.Window, "requests_per_minute": d.RequestsPerMinute, "alert_thresholds": w.Users.AlertThresholds}, now)
 }
 
 // Delete deletes a user that GetLocked returned, and the content of its requests. The log and usage keep only its ID.

@@ -200,7 +200,7 @@ func TestLifetimeAlertsAreNotRepeated(t *testing.T) {
 		ever := 100 * credits.Credit
 		o.project.Limits = []accounts.Limit{{Budget: &ever, Window: accounts.WindowLifetime}}
 		o.write(func(ctx context.Context, tx *db.Tx) error {
-			return ChangeProject(ctx, tx, o.project, ProjectChange{By: audit.Operator, Action: "project.updated", At: o.now})
+			return o.storeProject(ctx, tx, o.project)
 		})
 		spend := func(amount credits.Micro) {
 			s := o.spent(amount)
@@ -234,7 +234,7 @@ func TestChangedBudgetAndThresholdsAlert(t *testing.T) {
 			t.Helper()
 			o.project.MonthlyBudget, o.project.AlertThresholds = &budget, thresholds
 			o.write(func(ctx context.Context, tx *db.Tx) error {
-				return ChangeProject(ctx, tx, o.project, ProjectChange{By: audit.Operator, Action: "project.updated", At: o.now})
+				return o.storeProject(ctx, tx, o.project)
 			})
 		}
 		// No charge may follow, so the change itself alerts.
@@ -283,7 +283,7 @@ func TestThresholdsFollowATemporaryRaise(t *testing.T) {
 			if _, err := tx.Exec(ctx, "UPDATE keys SET temporary_raise = $2 WHERE id = $1", o.key.ID, db.JSON(accounts.Raise{Budget: 400 * credits.Credit, Until: until})); err != nil {
 				return err
 			}
-			return ChangeProject(ctx, tx, o.project, ProjectChange{By: audit.Operator, Action: "project.updated", At: o.now})
+			return o.storeProject(ctx, tx, o.project)
 		})
 		o.settleEntries(o.spent(90 * credits.Credit))
 		o.want()

@@ -26,7 +26,7 @@ func TestBudgetsOfLimitsAndUsersAlertOncePerWindow(t *testing.T) {
 					return err
 				}
 			}
-			return ChangeProject(ctx, tx, o.project, ProjectChange{By: audit.Operator, Action: "project.updated", At: o.now})
+			return o.storeProject(ctx, tx, o.project)
 		})
 		limit := LimitAccount(Project, ProjectID(o.workspace.ID, o.project.ID), o.project.Limits[0].ID)
 		spend := func(amount credits.Micro, u *endusers.User) audit.Settlement {
@@ -45,9 +45,11 @@ func TestBudgetsOfLimitsAndUsersAlertOncePerWindow(t *testing.T) {
 		// A budget in another window has its own alerts. Those of the old window end.
 		monthly := 10 * credits.Credit
 		o.write(func(ctx context.Context, tx *db.Tx) error {
-			_, err := ChangeUser(ctx, tx, users[0].Tenant, users[0].ID, UserChange{By: audit.Operator, At: o.now, Apply: func(u *endusers.User) {
+			change := accounts.Change[endusers.User]{By: audit.Operator, At: o.now, Apply: func(u *endusers.User) error {
 				u.Override = accounts.UserLimits{Budget: &monthly, Window: accounts.WindowMonth}
-			}})
+				return nil
+			}}
+			_, err := endusers.Change(ctx, tx, endusers.UserChange{Tenant: users[0].Tenant, ID: users[0].ID, Change: change})
 			return err
 		})
 		o.settleEntries(spend(credits.Credit, users[0]))

@@ -116,7 +116,7 @@ func newSequence(t *testing.T, address string, seed uint64) *sequence {
 		}
 		limit := credits.Micro(200) // publishes alerts
 		w.MonthlyCredits = &limit
-		return accounts.SetCredits(t.Context(), tx, w)
+		return storeLimit(t.Context(), tx, w)
 	})
 	if err != nil {
 		t.Fatal(err)

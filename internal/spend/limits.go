@@ -29,9 +29,9 @@ func projectBudgets(p *accounts.Project) Budgets {
 	return Budgets{Account{Project, ProjectID(p.WorkspaceID, p.ID)}, p.MonthlyBudget, p.Raise, p.Limits}
 }
 
-// Change refuses new budgets below what is already spent, in the transaction that stores them. Otherwise it
+// follow refuses new budgets below what is already spent, in the transaction that stores them. Otherwise it
 // reclaims the leases under the old ones, and publishes the alerts that are due.
-func (b Budgets) Change(ctx context.Context, tx *db.Tx, before Budgets, at time.Time) error {
+func (b Budgets) follow(ctx context.Context, tx *db.Tx, before Budgets, at time.Time) error {
 	if err := b.checkMonth(ctx, tx, before, at); err != nil {
 		return err
 	}

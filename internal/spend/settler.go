@@ -189,60 +189,41 @@ func ReadBilling(ctx context.Context, q db.Querier, workspaceID string, now time
 	return b, err
 }
 
-// SetBilling changes a workspace's limit and thresholds, and reclaims the leases
-// under the old limit. It publishes the alerts that are due now, because no
-// charge may follow. If the workspace isn't low, it rearms billing.credits.low.
-func SetBilling(ctx context.Context, tx *db.Tx, w *accounts.Workspace, now time.Time) error {
-	if err := accounts.SetCredits(ctx, tx, w); err != nil {
-		return err
+func init() {
+	accounts.WorkspaceRules.Add(followBilling)
+	accounts.ProjectRules.Add(func(ctx context.Context, tx *db.Tx, c accounts.Changed[accounts.Project]) error {
+		if c.After.Environment != accounts.Live { // test projects have no budget, and can share their ID with a live one
+			return nil
+		}
+		return projectBudgets(c.After).follow(ctx, tx, projectBudgets(c.Before), c.At)
+	})
+	access.KeyRules.Add(func(ctx context.Context, tx *db.Tx, c accounts.Changed[access.Key]) error {
+		return KeyBudgets(c.After).follow(ctx, tx, KeyBudgets(c.Before), c.At)
+	})
+	endusers.Rules.Add(followUser)
+}
+
+// followBilling follows a change of a workspace's limit and thresholds. A new limit can't be lower than the spending
+// so far. It reclaims the leases under the old limit, and publishes the alerts that are due now, because no charge may
+// follow. If the workspace isn't low, it rearms billing.credits.low.
+func followBilling(ctx context.Context, tx *db.Tx, c accounts.Changed[accounts.Workspace]) error {
+	w := c.After
+	if !w.HasNewBilling(c.Before) {
+		return nil
 	}
-	period := PeriodOf(now)
-	if err := BudgetChanged(ctx, tx, Account{Workspace, w.ID}, now); err != nil {
-		return err
+	account, period := Account{Workspace, w.ID}, PeriodOf(c.At)
+	b, err := ReadBalance(ctx, tx, account, period)
+	if err == nil && hasChanged(c.Before.MonthlyCredits, w.MonthlyCredits) {
+		err = checkSpent("monthly_credits", *w.MonthlyCredits, b.Spent)
 	}
-	b, err := ReadBalance(ctx, tx, Account{Workspace, w.ID}, period)
-	if err != nil {
-		return err
+	if err == nil {
+		err = BudgetChanged(ctx, tx, account, c.At)
 	}
-	if runsLow(w, b) {
-		return nil // BudgetChanged has published it
+	if err != nil || runsLow(w, b) { // BudgetChanged has published it
+		return err
 	}
 	_, err = tx.Exec(ctx, "DELETE FROM credit_alerts WHERE workspace_id = $1 AND period = $2", w.ID, string(period))
 	return err
-}
-
-// BillingChange is a change to a workspace's billing.
-type BillingChange struct {
-	By    audit.Actor
-	Apply func(*accounts.Workspace) error
-	At    time.Time
-}
-
-// ChangeBilling applies a change to a workspace's billing and records it in the
-// admin log. A new limit can't be lower than the spending so far.
-func ChangeBilling(ctx context.Context, tx *db.Tx, workspaceID string, c BillingChange) (*Billing, error) {
-	w, err := accounts.GetWorkspaceLocked(ctx, tx, workspaceID)
-	if err != nil {
-		return nil, err
-	}
-	before := w.MonthlyCredits
-	if err := c.Apply(w); err != nil {
-		return nil, err
-	}
-	if err := SetBilling(ctx, tx, w, c.At); err != nil {
-		return nil, err
-	}
-	b, err := ReadBilling(ctx, tx, w.ID, c.At)
-	if err != nil {
-		return nil, err
-	}
-	if hasChanged(before, w.MonthlyCredits) {
-		if err := checkSpent("monthly_credits", *w.MonthlyCredits, b.Spent); err != nil {
-			return nil, err
-		}
-	}
-	return b, c.By.Log(ctx, tx, audit.Action{Tenant: w.In(accounts.Live), Action: "billing.updated", Target: w.ID},
-		map[string]any{"monthly_credits": w.MonthlyCredits, "alert_threshold": w.Alert, "alert_thresholds": w.AlertThresholds}, c.At)
 }
 
 // BudgetChanged reclaims the leases of an account whose budget has changed, and
@@ -270,27 +251,4 @@ func ReclaimLeases(tx *db.Tx, a Account, p Period) {
 	key := accountPeriod{a, p}.String()
 	tx.Signal(signalLimitChanged, key) // expires all leases before they are released one by one
 	tx.Signal(SignalReclaim, key)
-}
-
-// ProjectChange describes a change to a project for the admin log.
-type ProjectChange struct {
-	By     audit.Actor
-	Action string
-	At     time.Time
-}
-
-// ChangeProject stores a changed project with its admin log entry, and reclaims
-// the leases under its old budget. A new budget can't be lower than the spending so far. Test projects have no budget, and can share
-// their ID with a live one.
-func ChangeProject(ctx context.Context, tx *db.Tx, p *accounts.Project, c ProjectChange) error {
-	before, err := accounts.SaveProject(ctx, tx, p, c.At)
-	if err != nil {
-		return err
-	}
-	if p.Environment == accounts.Live {
-		if err := projectBudgets(p).Change(ctx, tx, projectBudgets(before), c.At); err != nil {
-			return err
-		}
-	}
-	return p.LogAction(ctx, tx, c.By, c.Action, c.At)
 }

@@ -63,9 +63,38 @@ func newFixture(t *testing.T, d *db.DB, limit credits.Micro) *fixture {
 			return err
 		}
 		o.workspace.MonthlyCredits = &limit
-		return accounts.SetCredits(ctx, tx, o.workspace) // SetBilling would signal, and the signal may arrive during the test
+		return storeLimit(ctx, tx, o.workspace)
 	})
 	return o
+}
+
+// storeLimit stores the workspace's monthly credits without a signal, which may arrive during the test.
+func storeLimit(ctx context.Context, tx *db.Tx, w *accounts.Workspace) error {
+	_, err := tx.Exec(ctx, "UPDATE workspaces SET monthly_credits = $2 WHERE id = $1", w.ID, int64(*w.MonthlyCredits))
+	return err
+}
+
+// changeLimit changes the workspace's monthly credits as people do.
+func (o *fixture) changeLimit(limit credits.Micro) {
+	o.t.Helper()
+	o.workspace.MonthlyCredits = &limit
+	o.write(func(ctx context.Context, tx *db.Tx) error {
+		_, err := accounts.ChangeWorkspace(ctx, tx, o.workspace.ID, accounts.Change[accounts.Workspace]{By: audit.Operator, At: o.now, Apply: func(w *accounts.Workspace) error {
+			w.MonthlyCredits, w.Alert = &limit, o.workspace.Alert
+			return nil
+		}})
+		return err
+	})
+}
+
+// storeProject stores a changed project.
+func (o *fixture) storeProject(ctx context.Context, tx *db.Tx, p *accounts.Project) error {
+	_, err := accounts.ChangeProject(ctx, tx, accounts.ProjectChange{Tenant: p.Tenant, ID: p.ID, Action: "project.updated",
+		Change: accounts.Change[accounts.Project]{By: audit.Operator, At: o.now, Apply: func(stored *accounts.Project) error {
+			*stored = *p
+			return nil
+		}}})
+	return err
 }
 
 func (o *fixture) write(fn func(ctx context.Context, tx *db.Tx) error) {
@@ -357,8 +386,7 @@ func TestLowCreditAlertIsPublishedOnce(t *testing.T) {
 		}
 		set := func(limit credits.Micro) {
 			t.Helper()
-			o.workspace.MonthlyCredits = &limit
-			o.write(func(ctx context.Context, tx *db.Tx) error { return SetBilling(ctx, tx, o.workspace, o.now) })
+			o.changeLimit(limit)
 		}
 		spend(79 * credits.Credit)
 		told(0)
@@ -392,9 +420,9 @@ func TestLowCreditAlertIsPublishedOnce(t *testing.T) {
 		// Without any charge, a lower limit or a higher threshold publishes the
 		// alert.
 		set(1000 * credits.Credit)
-		set(100 * credits.Credit) // leaves nothing
+		set(161 * credits.Credit) // leaves nothing
 		told(4)
-		set(99 * credits.Credit)
+		set(162 * credits.Credit)
 		told(4)
 		set(1000 * credits.Credit)
 		o.workspace.Alert = accounts.Threshold{Percent: 90}
@@ -445,8 +473,7 @@ func TestRearmedAlertFires(t *testing.T) {
 		more := 1000 * credits.Credit
 		o.write(func(ctx context.Context, tx *db.Tx) error {
 			tx.OnCommit(func() { // waiters of this commit may run before this handler
-				o.workspace.MonthlyCredits = &more
-				o.write(func(ctx context.Context, tx *db.Tx) error { return SetBilling(ctx, tx, o.workspace, time.Now()) })
+				o.changeLimit(more)
 			})
 			return o.settler.Settle(ctx, tx, []audit.Settlement{{Entry: o.entry(nil, 90*credits.Credit)}})
 		})
@@ -504,7 +531,7 @@ func TestChangedProjectIsLoggedAndItsLeasesAreReclaimed(t *testing.T) {
 					return err
 				}
 				p.Name, p.MonthlyBudget = "The shop", &budget
-				return ChangeProject(ctx, tx, p, ProjectChange{By: audit.Operator, Action: "project.updated", At: o.now})
+				return o.storeProject(ctx, tx, p)
 			})
 			p, err := accounts.GetProject(t.Context(), d, o.workspace.In(env), "shop")
 			if err != nil || p.Name != "The shop" || p.MonthlyBudget == nil || *p.MonthlyBudget != budget {
@@ -596,10 +623,7 @@ func TestAlertUsesTheStoredLimitNotTheCachedOne(t *testing.T) {
 		remembered := o.settler.budgets[o.account()]
 		o.settler.mu.Unlock()
 		more := 1000 * credits.Credit
-		o.workspace.MonthlyCredits = &more
-		if err := d.Write(t.Context(), func(tx *db.Tx) error { return SetBilling(t.Context(), tx, o.workspace, time.Now()) }); err != nil {
-			t.Fatal(err)
-		}
+		o.changeLimit(more)
 		o.settler.mu.Lock()
 		o.settler.budgets[o.account()] = remembered // like a node that missed the change
 		o.settler.mu.Unlock()

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"turnpike/internal/accounts"
-	"turnpike/internal/audit"
 	"turnpike/internal/credits"
 	"turnpike/internal/db"
 	"turnpike/internal/endusers"
@@ -13,44 +12,28 @@ import (
 	"turnpike/internal/fault"
 )
 
-// UserChange is an admin's change to an end user.
-type UserChange struct {
-	By    audit.Actor
-	Apply func(*endusers.User)
-	At    time.Time
-}
-
-// ChangeUser applies a change to an end user and records it in the admin log. A
-// new budget can't be lower than the spending so far.
-func ChangeUser(ctx context.Context, tx *db.Tx, t accounts.Tenant, id string, c UserChange) (*endusers.User, error) {
-	u, err := endusers.GetLocked(ctx, tx, t, id)
+// followUser follows an admin's change of an end user. A new budget can't be lower than the spending so far.
+func followUser(ctx context.Context, tx *db.Tx, c accounts.Changed[endusers.User]) error {
+	u, before := c.After, c.Before
+	if u.Environment != accounts.Live || u.Override.Equal(before.Override) {
+		return nil
+	}
+	w, err := accounts.GetWorkspace(ctx, tx, u.WorkspaceID)
 	if err != nil {
-		return nil, err
-	}
-	before := *u
-	c.Apply(u)
-	if err := endusers.Update(ctx, tx, c.By, u, c.At); err != nil {
-		return nil, err
-	}
-	if t.Environment != accounts.Live || u.Override.Equal(before.Override) {
-		return u, nil
-	}
-	w, err := accounts.GetWorkspace(ctx, tx, t.WorkspaceID)
-	if err != nil {
-		return nil, err
+		return err
 	}
 	account := Account{EndUser, u.ID}
 	limits, old := u.Limits(w.Users.Default), before.Limits(w.Users.Default)
 	if u.Override.Budget != nil && (limits.Window != old.Window || hasChanged(old.Budget, limits.Budget)) {
 		spent, err := ReadBalance(ctx, tx, account, PeriodIn(limits.Window, c.At))
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if err := checkSpent("budget", *limits.Budget, spent.Spent); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return u, BudgetChanged(ctx, tx, account, c.At)
+	return BudgetChanged(ctx, tx, account, c.At)
 }
 
 // SpentByUsers returns the spending of end users in the current period of their

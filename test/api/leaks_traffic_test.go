@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"turnpike/internal/accounts"
-	"turnpike/internal/db"
 	"turnpike/internal/leaks"
 	"turnpike/test/fakes/smtp"
 	"turnpike/test/harness"
@@ -19,7 +18,7 @@ import (
 // setLeakPolicy sets the policy, like the security page.
 func (c *client) setLeakPolicy(t *testing.T, p accounts.LeakPolicy) {
 	t.Helper()
-	c.write(t, func(tx *db.Tx) error { return accounts.SetLeakPolicy(t.Context(), tx, c.workspace.ID, p) })
+	c.ChangeWorkspace(t, c.workspace.ID, func(w *accounts.Workspace) { w.LeakPolicy = p })
 }
 
 // noted sends a prompt until there are that many notes. The server may learn of

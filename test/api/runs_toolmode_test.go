@@ -9,7 +9,6 @@ import (
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/config"
-	"turnpike/internal/db"
 )
 
 // inSandbox returns the client with a test key.
@@ -28,8 +27,7 @@ func scripted(steps string, tools []any, more ...any) map[string]any {
 // setTestTools changes the workspace's setting, like the operator.
 func (l *agentClient) setTestTools(t *testing.T, mode accounts.ToolMode) {
 	t.Helper()
-	l.workspace.TestTools = mode
-	l.write(t, func(tx *db.Tx) error { return accounts.UpdateWorkspace(t.Context(), tx, l.workspace) })
+	l.ChangeWorkspace(t, l.workspace.ID, func(w *accounts.Workspace) { w.TestTools = mode })
 }
 
 func TestTestKeysSimulateTools(t *testing.T) {

@@ -8,8 +8,6 @@ import (
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/config"
-	"turnpike/internal/conversations"
-	"turnpike/internal/db"
 	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
 )
@@ -148,14 +146,7 @@ func TestConversationCollectsItems(t *testing.T) {
 
 func (c *client) setRetention(t *testing.T, kept time.Duration) {
 	t.Helper()
-	if err := c.DB.Write(t.Context(), func(tx *db.Tx) error {
-		if err := accounts.SetResponseRetention(t.Context(), tx, c.workspace.ID, kept); err != nil {
-			return err
-		}
-		return conversations.LimitRetention(t.Context(), tx, c.workspace.ID, kept, c.Clock.Now())
-	}); err != nil {
-		t.Fatal(err)
-	}
+	c.ChangeWorkspace(t, c.workspace.ID, func(w *accounts.Workspace) { w.ResponseRetention = kept })
 }
 
 func TestResponsesAreEncryptedAndExpire(t *testing.T) {

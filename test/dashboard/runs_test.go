@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"turnpike/internal/accounts"
-	"turnpike/internal/db"
 	"turnpike/internal/ids"
 	"turnpike/test/harness"
 )
@@ -76,10 +75,7 @@ func asked(t *testing.T, b *browser, id string) (path, hash string) {
 func TestRunPageShowsSimulatedTools(t *testing.T) {
 	t.Parallel()
 	withRunTest(t, func(t *testing.T, o *runTest) {
-		o.workspace.TestTools = accounts.ToolsSimulated
-		if err := o.s.DB.Write(t.Context(), func(tx *db.Tx) error { return accounts.UpdateWorkspace(t.Context(), tx, o.workspace) }); err != nil {
-			t.Fatal(err)
-		}
+		o.s.ChangeWorkspace(t, o.workspace.ID, func(w *accounts.Workspace) { w.TestTools = accounts.ToolsSimulated })
 		id := o.begin(t, `tool:pay{"to":"x"};text:Done.`, "awaiting_approval", "output", map[string]any{"checks": []any{map[string]any{"type": "http", "url": o.tool.URL}}})
 		path, hash := asked(t, o.browser, id)
 		o.get(t, o.in(accounts.Test, "runs/"+id)).shows(t, "HTTP and MCP tools are simulated")

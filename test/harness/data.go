@@ -29,7 +29,7 @@ func (s *Server) Workspace(t testing.TB, name string) *accounts.Workspace {
 // RequireSecondFactor sets whether members of the workspace need a second factor.
 func (s *Server) RequireSecondFactor(t testing.TB, w *accounts.Workspace, required bool) {
 	t.Helper()
-	s.write(t, func(tx *db.Tx) error { return accounts.SetRequireSecondFactor(t.Context(), tx, w.ID, required) })
+	s.ChangeWorkspace(t, w.ID, func(w *accounts.Workspace) { w.RequireSecondFactor = required })
 }
 
 // Key creates a key with the scopes, or with all scopes if none is given.
@@ -98,8 +98,19 @@ func (s *Server) RevokeAsOperator(t testing.TB, id string) {
 // MakeStrict makes the workspace reject unknown projects.
 func (s *Server) MakeStrict(t testing.TB, w *accounts.Workspace) {
 	t.Helper()
-	w.StrictProjects = true
-	s.write(t, func(tx *db.Tx) error { return accounts.UpdateWorkspace(t.Context(), tx, w) })
+	s.ChangeWorkspace(t, w.ID, func(w *accounts.Workspace) { w.StrictProjects = true })
+}
+
+// ChangeWorkspace changes a workspace, as the operator can.
+func (s *Server) ChangeWorkspace(t testing.TB, id string, apply func(*accounts.Workspace)) {
+	t.Helper()
+	s.write(t, func(tx *db.Tx) error {
+		_, err := accounts.ChangeWorkspace(t.Context(), tx, id, accounts.Change[accounts.Workspace]{By: audit.Operator, At: s.Clock.Now(), Apply: func(w *accounts.Workspace) error {
+			apply(w)
+			return nil
+		}})
+		return err
+	})
 }
 
 // FillProjects creates n projects.

@@ -170,7 +170,7 @@ func (w *Workspace) demoKeys(t testing.TB) {
 		if err := keys.Revoke(t.Context(), tx, by, old); err != nil {
 			return err
 		}
-		_, err := spend.ChangeBilling(t.Context(), tx, w.Workspace.ID, spend.BillingChange{By: by.Actor, At: w.Clock.Now(), Apply: func(ws *accounts.Workspace) error {
+		_, err := accounts.ChangeWorkspace(t.Context(), tx, w.Workspace.ID, accounts.Change[accounts.Workspace]{By: by.Actor, At: w.Clock.Now(), Apply: func(ws *accounts.Workspace) error {
 			ws.MonthlyCredits, ws.Alert = &monthly, accounts.Threshold{Percent: 20}
 			return nil
 		}})
