@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
 	"turnpike/internal/catalog"
@@ -147,10 +148,12 @@ type updateFederationRuleRequest struct {
 }
 
 func updateFederationRule(ctx context.Context, c *Call, tx *db.Tx, in updateFederationRuleRequest) (any, error) {
-	r, err := c.s.Federation.GetLocked(ctx, tx, c.Principal.Visibility(), c.id())
-	if err != nil {
-		return nil, err
-	}
+	r, err := c.s.Federation.Change(ctx, tx, federation.RuleChange{Visibility: c.Principal.Visibility(), ID: c.id(),
+		Change: access.Change[federation.Rule]{By: c.Caller(), Apply: func(r *federation.Rule) error { return in.apply(ctx, c, tx, r) }}})
+	return show(r, err, newFederationRuleObject)
+}
+
+func (in *updateFederationRuleRequest) apply(ctx context.Context, c *Call, tx *db.Tx, r *federation.Rule) error {
 	set(&r.Name, in.Name)
 	set(&r.Issuer, in.Issuer)
 	set(&r.Audience, in.Audience)
@@ -160,7 +163,7 @@ func updateFederationRule(ctx context.Context, c *Call, tx *db.Tx, in updateFede
 	set(&r.Grants, in.Grants)
 	routes := c.routesOfKey(ctx, tx, r.KeyID)
 	if err := cmp.Or(c.changeAllowed(&r.Allowed, in.allowedChanges, routes), c.checkGranted(in.Grants.Value, routes)); err != nil {
-		return nil, err
+		return err
 	}
 	set(&r.UserClaim, in.UserClaim)
 	if in.UserLimits.Set {
@@ -168,11 +171,9 @@ func updateFederationRule(ctx context.Context, c *Call, tx *db.Tx, in updateFede
 	}
 	set(&r.MetadataClaims, in.MetadataClaims)
 	if in.ExpiresIn.Set {
-		if err := setExpiresIn(r, in.ExpiresIn.Pointer()); err != nil {
-			return nil, err
-		}
+		return setExpiresIn(r, in.ExpiresIn.Pointer())
 	}
-	return show(r, c.s.Federation.Update(ctx, tx, c.Caller(), r), newFederationRuleObject)
+	return nil
 }
 
 func deleteFederationRule(ctx context.Context, c *Call, tx *db.Tx, _ struct{}) (any, error) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/idempotency"
@@ -36,6 +37,11 @@ func show[R, T any](record R, err error, render func(R) T) (any, error) {
 		return nil, err
 	}
 	return render(record), nil
+}
+
+// changeOf returns the caller's change of the record in the path.
+func changeOf[T any](c *Call, apply func(*T) error) audit.Change[T] {
+	return audit.Change[T]{By: c.Actor(), Visibility: c.Principal.Visibility(), ID: c.id(), Apply: apply}
 }
 
 // act returns a handler that changes something. The change, its admin log, the

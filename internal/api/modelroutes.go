@@ -125,23 +125,22 @@ func (c *Call) routeToChange(ctx context.Context, tx *db.Tx) (*modelroutes.Route
 }
 
 func updateModelRoute(ctx context.Context, c *Call, tx *db.Tx, in updateRouteRequest) (any, error) {
-	r, err := c.routeToChange(ctx, tx)
-	if err != nil {
-		return nil, err
-	}
-	set(&r.Name, in.Name)
-	if err := c.s.Gateway.CheckRouteChange(ctx, c.Principal, r.Name); err != nil { // its new name
-		return nil, err
-	}
-	set(&r.Models, in.Models)
-	set(&r.Strategy, in.Strategy)
-	set(&r.Weights, in.Weights)
-	if in.TimeoutMS.Set {
-		if err := setTimeout(&r.Spec, in.TimeoutMS.Pointer()); err != nil {
-			return nil, err
+	r, err := c.s.Routes.Change(ctx, tx, changeOf(c, func(r *modelroutes.Route) error {
+		if err := c.s.Gateway.CheckRouteChange(ctx, c.Principal, r.Name); err != nil {
+			return err
 		}
-	}
-	if err := c.s.Routes.Update(ctx, tx, c.Actor(), r); err != nil {
+		set(&r.Name, in.Name)
+		set(&r.Models, in.Models)
+		set(&r.Strategy, in.Strategy)
+		set(&r.Weights, in.Weights)
+		if in.TimeoutMS.Set {
+			if err := setTimeout(&r.Spec, in.TimeoutMS.Pointer()); err != nil {
+				return err
+			}
+		}
+		return c.s.Gateway.CheckRouteChange(ctx, c.Principal, r.Name) // its new name
+	}))
+	if err != nil {
 		return nil, err
 	}
 	return c.showRoute(r)

@@ -188,14 +188,10 @@ type updateToolServerRequest struct {
 }
 
 func updateToolServer(ctx context.Context, c *Call, tx *db.Tx, in updateToolServerRequest) (any, error) {
-	s, err := c.s.ToolServers.GetLocked(ctx, tx, c.Principal.Visibility(), c.id())
-	if err != nil {
-		return nil, err
-	}
 	if in.Approval.Null {
 		return nil, fault.Invalid("require_approval", "require_approval must not be null.")
 	}
-	return showToolServer(s, c.s.ToolServers.Update(ctx, tx, c.Actor(), s, toolservers.Change{
+	change := toolservers.Change{
 		SetHeaders: in.Headers.Set, SetOAuth: in.OAuth.Set, Credentials: toolservers.Credentials{Headers: in.Headers.Value, OAuth: in.OAuth.Pointer()},
 		Apply: func(s *toolservers.Server) {
 			set(&s.Label, in.Label)
@@ -209,7 +205,9 @@ func updateToolServer(ctx context.Context, c *Call, tx *db.Tx, in updateToolServ
 			if in.ToolSettings.Set {
 				s.Prices, s.ToolRules = pricesOf(in.ToolSettings.Value), toolRulesOf(in.ToolSettings.Value)
 			}
-		}}))
+		}}
+	return showToolServer(c.s.ToolServers.Change(ctx, tx, toolservers.ServerChange{By: c.Actor(), Visibility: c.Principal.Visibility(), ID: c.id(),
+		Decide: func(*toolservers.Server) (toolservers.Change, error) { return change, nil }}))
 }
 
 func deleteToolServer(ctx context.Context, c *Call, tx *db.Tx, _ struct{}) (any, error) {

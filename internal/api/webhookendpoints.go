@@ -96,14 +96,13 @@ type updateOpenAIEndpointRequest struct {
 }
 
 func updateOpenAIEndpoint(ctx context.Context, c *Call, tx *db.Tx, in updateOpenAIEndpointRequest) (any, error) {
-	e, err := c.lockEndpoint(ctx, tx)
-	if err != nil {
-		return nil, err
-	}
-	set(&e.URL, in.URL)
-	set(&e.Events, in.EventTypes)
-	set(&e.Description, in.Name)
-	return show(e, withOpenAINames(c.s.Webhooks.Update(ctx, tx, c.Actor(), e)), newOpenAIEndpoint)
+	e, err := c.s.Webhooks.Change(ctx, tx, changeOf(c, func(e *webhooks.Endpoint) error {
+		set(&e.URL, in.URL)
+		set(&e.Events, in.EventTypes)
+		set(&e.Description, in.Name)
+		return nil
+	}))
+	return show(e, withOpenAINames(err), newOpenAIEndpoint)
 }
 
 func deleteOpenAIEndpoint(ctx context.Context, c *Call, tx *db.Tx, _ struct{}) (any, error) {

@@ -169,7 +169,7 @@ type updateEndpointRequest struct {
 }
 
 func updateEndpoint(ctx context.Context, c *Call, tx *db.Tx, in updateEndpointRequest) (any, error) {
-	return c.changeEndpoint(ctx, tx, func(e *webhooks.Endpoint) error {
+	e, err := c.s.Webhooks.Change(ctx, tx, changeOf(c, func(e *webhooks.Endpoint) error {
 		set(&e.URL, in.URL)
 		set(&e.Events, in.Events)
 		set(&e.Description, in.Description)
@@ -180,8 +180,12 @@ func updateEndpoint(ctx context.Context, c *Call, tx *db.Tx, in updateEndpointRe
 		} else if in.Headers.Set {
 			e.SetHeaders(in.Headers.Value)
 		}
-		return c.s.Webhooks.Update(ctx, tx, c.Actor(), e)
-	})
+		return nil
+	}))
+	if err != nil {
+		return nil, err
+	}
+	return c.endpoint(ctx, tx, e, "")
 }
 
 // deletedObject is the response to a DELETE of something that is gone.

@@ -37,6 +37,15 @@ type Action struct {
 	CreatedAt         time.Time
 }
 
+// Change is what someone changes in a record that they can see. Apply gets the record as it is under its lock, and
+// changes only what was asked: what a caller has read before may be outdated.
+type Change[T any] struct {
+	By         Actor
+	Visibility visibility.Filter
+	ID         string
+	Apply      func(*T) error
+}
+
 // Log records an action in its transaction. The detail must not contain
 // secrets. Log masks API keys in it, for example in a URL.
 func (by Actor) Log(ctx context.Context, tx *db.Tx, a Action, detail any, now time.Time) error {

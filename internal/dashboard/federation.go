@@ -259,18 +259,15 @@ func editRulePage(req *request, r *federation.Rule) (*view, error) {
 
 func editRule(req *request) (*view, error) {
 	return req.save(req.to("federation/"+req.id()), "Rule saved.", func(tx *db.Tx) error {
-		r, err := req.s.Federation.GetLocked(req.Context(), tx, req.principal.Visibility(), req.id())
-		if err != nil {
-			return err
-		}
-		before := ruleFingerprint(r)
-		if invalid := req.readRule(tx, r); invalid != nil {
-			return errors.Join(invalid, req.s.Federation.Check(req.Context(), tx, req.caller(), r))
-		}
-		if err := req.checkEditConflict(before, ruleFingerprint(r)); err != nil {
-			return err
-		}
-		return req.s.Federation.Update(req.Context(), tx, req.caller(), r)
+		_, err := req.s.Federation.Change(req.Context(), tx, federation.RuleChange{Visibility: req.principal.Visibility(), ID: req.id(),
+			Change: access.Change[federation.Rule]{By: req.caller(), Apply: func(r *federation.Rule) error {
+				before := ruleFingerprint(r)
+				if invalid := req.readRule(tx, r); invalid != nil {
+					return errors.Join(invalid, req.s.Federation.Check(req.Context(), tx, req.caller(), r))
+				}
+				return req.checkEditConflict(before, ruleFingerprint(r))
+			}}})
+		return err
 	})
 }
 

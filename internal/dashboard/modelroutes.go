@@ -131,31 +131,24 @@ func showModelRoute(req *request, r *modelroutes.Route) (*view, error) {
 }
 
 func updateModelRoute(req *request) (*view, error) {
-	return req.changeModelRoute("routes/"+req.id(), "Route saved.", func(tx *db.Tx, r *modelroutes.Route) error {
-		before := routeFingerprint(r)
-		if err := req.readRoute(r); err != nil {
-			return err
-		}
-		if err := req.checkEditConflict(before, routeFingerprint(r)); err != nil {
-			return err
-		}
-		return req.s.Routes.Update(req.Context(), tx, req.actor(), r)
+	return req.save(req.to("routes/"+req.id()), "Route saved.", func(tx *db.Tx) error {
+		_, err := req.s.Routes.Change(req.Context(), tx, recordChange(req, func(r *modelroutes.Route) error {
+			before := routeFingerprint(r)
+			if err := req.readRoute(r); err != nil {
+				return err
+			}
+			return req.checkEditConflict(before, routeFingerprint(r))
+		}))
+		return err
 	})
 }
 
 func deleteModelRoute(req *request) (*view, error) {
-	return req.changeModelRoute("routes", "Route deleted.", func(tx *db.Tx, r *modelroutes.Route) error {
-		return req.s.Routes.Delete(req.Context(), tx, req.actor(), r)
-	})
-}
-
-// changeModelRoute changes the route in the path and redirects to a page.
-func (req *request) changeModelRoute(to, notice string, change func(tx *db.Tx, r *modelroutes.Route) error) (*view, error) {
-	return req.save(req.to(to), notice, func(tx *db.Tx) error {
+	return req.save(req.to("routes"), "Route deleted.", func(tx *db.Tx) error {
 		r, err := req.s.Routes.GetLocked(req.Context(), tx, req.principal.Visibility(), req.id())
 		if err != nil {
 			return err
 		}
-		return change(tx, r)
+		return req.s.Routes.Delete(req.Context(), tx, req.actor(), r)
 	})
 }

@@ -80,6 +80,11 @@ func (req *request) caller() access.Caller {
 	return access.Caller{Principal: req.principal, Actor: req.actor()}
 }
 
+// recordChange returns the person's change of the record in the path.
+func recordChange[T any](req *request, apply func(*T) error) audit.Change[T] {
+	return audit.Change[T]{By: req.actor(), Visibility: req.principal.Visibility(), ID: req.id(), Apply: apply}
+}
+
 func (req *request) write(fn func(tx *db.Tx) error) error { return req.s.DB.Write(req.Context(), fn) }
 
 // writeValue is write for a function with a result.

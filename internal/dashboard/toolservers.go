@@ -159,6 +159,11 @@ type toolServerData struct {
 	Callback  string // the redirect URL of OAuth clients
 }
 
+// ToolsSeen returns the fingerprint of the tools' approvals and prices.
+func (d toolServerData) ToolsSeen() string { return toolsFingerprint(d.Server) }
+
+func toolsFingerprint(s *toolservers.Server) string { return fingerprint(s.Approval, s.Prices) }
+
 // NeedsConnection reports whether a member must connect the server before its tools can be called.
 func (d toolServerData) NeedsConnection() bool {
 	return d.Server.Connection == toolservers.NeedsAuthorization
@@ -215,15 +220,16 @@ func editToolServerPage(_ *request, s *toolservers.Server) (*view, error) {
 // changeToolServer changes the server in the path and redirects to its page.
 func (req *request) changeToolServer(notice string, change func(tx *db.Tx, s *toolservers.Server) (toolservers.Change, error)) (*view, error) {
 	return req.save(req.to("tools/"+req.id()), notice, func(tx *db.Tx) error {
-		s, err := req.s.ToolServers.GetLocked(req.Context(), tx, req.principal.Visibility(), req.id())
-		if err != nil {
-			return err
+		var ours error // of the form
+		_, err := req.s.ToolServers.Change(req.Context(), tx, toolservers.ServerChange{By: req.actor(), Visibility: req.principal.Visibility(), ID: req.id(),
+			Decide: func(s *toolservers.Server) (c toolservers.Change, err error) {
+				c, ours = change(tx, s)
+				return c, ours
+			}})
+		if ours != nil {
+			return ours
 		}
-		c, err := change(tx, s)
-		if err != nil {
-			return err
-		}
-		return rulesErrors(req.s.ToolServers.Update(req.Context(), tx, req.actor(), s, c), toolservers.RulesParam)
+		return rulesErrors(err, toolservers.RulesParam)
 	})
 }
 
@@ -241,7 +247,7 @@ func editToolServer(req *request) (*view, error) {
 
 // setTools sets the approval and the price of each tool.
 func setTools(req *request) (*view, error) {
-	return req.changeToolServer("Tools saved.", func(_ *db.Tx, _ *toolservers.Server) (toolservers.Change, error) {
+	return req.changeToolServer("Tools saved.", func(_ *db.Tx, s *toolservers.Server) (toolservers.Change, error) {
 		prices := map[string]credits.Micro{}
 		var always, never []string
 		var invalid []error
@@ -257,7 +263,9 @@ func setTools(req *request) (*view, error) {
 				never = append(never, name)
 			}
 		}
-		return toolservers.Change{Apply: func(s *toolservers.Server) { s.Prices, s.Approval = prices, tools.ApproveTools(always, never) }}, errors.Join(invalid...)
+		changed := &toolservers.Server{Prices: prices, Approval: tools.ApproveTools(always, never)}
+		return toolservers.Change{Apply: func(s *toolservers.Server) { s.Prices, s.Approval = changed.Prices, changed.Approval }},
+			errors.Join(append(invalid, req.checkEditConflict(toolsFingerprint(s), toolsFingerprint(changed)))...)
 	})
 }
 

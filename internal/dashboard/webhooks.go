@@ -283,15 +283,15 @@ func editEndpointPage(_ *request, e *webhooks.Endpoint) (*view, error) {
 }
 
 func editEndpoint(req *request) (*view, error) {
-	return req.changeEndpoint("Endpoint saved. The next attempts use the new settings.", func(tx *db.Tx, e *webhooks.Endpoint) error {
-		before := endpointFingerprint(e)
-		if err := req.readEndpoint(e); err != nil {
-			return err
-		}
-		if err := req.checkEditConflict(before, endpointFingerprint(e)); err != nil {
-			return err
-		}
-		return req.s.Webhooks.Update(req.Context(), tx, req.actor(), e)
+	return req.save(req.to("webhooks/"+req.id()), "Endpoint saved. The next attempts use the new settings.", func(tx *db.Tx) error {
+		_, err := req.s.Webhooks.Change(req.Context(), tx, recordChange(req, func(e *webhooks.Endpoint) error {
+			before := endpointFingerprint(e)
+			if err := req.readEndpoint(e); err != nil {
+				return err
+			}
+			return req.checkEditConflict(before, endpointFingerprint(e))
+		}))
+		return err
 	})
 }
 

@@ -106,8 +106,27 @@ func (s *Service) Create(ctx context.Context, tx *db.Tx, by access.Caller, r *Ru
 	return s.log(ctx, tx, by.Actor, r, "federation_rule.created")
 }
 
-// Update stores a changed rule. Tokens that it has issued stay valid until they expire.
-func (s *Service) Update(ctx context.Context, tx *db.Tx, by access.Caller, r *Rule) error {
+// RuleChange is a caller's change of a rule that it can see.
+type RuleChange struct {
+	access.Change[Rule]
+	Visibility visibility.Filter
+	ID         string
+}
+
+// Change changes a rule. Tokens that it has issued stay valid until they expire.
+func (s *Service) Change(ctx context.Context, tx *db.Tx, c RuleChange) (*Rule, error) {
+	r, err := s.GetLocked(ctx, tx, c.Visibility, c.ID)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Apply(r); err != nil {
+		return nil, err
+	}
+	return r, s.update(ctx, tx, c.By, r)
+}
+
+// update stores a changed rule.
+func (s *Service) update(ctx context.Context, tx *db.Tx, by access.Caller, r *Rule) error {
 	if err := s.Check(ctx, tx, by, r); err != nil {
 		return err
 	}

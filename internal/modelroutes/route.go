@@ -147,18 +147,30 @@ func (r *Route) stored(err error) error {
 	return db.Wrap(err, "store route")
 }
 
-// Update stores a change to a route that GetLocked returned.
-func (s *Service) Update(ctx context.Context, tx *db.Tx, by audit.Actor, r *Route) error {
-	if err := s.Check(r); err != nil {
-		return err
+// table has what changes of a route can write.
+var table = db.Table{Name: "workspace_routes", Key: 1, Columns: "id, name, models, strategy, weights, timeout_ms"}
+
+// Change changes a route.
+func (s *Service) Change(ctx context.Context, tx *db.Tx, c audit.Change[Route]) (*Route, error) {
+	before, err := s.GetLocked(ctx, tx, c.Visibility, c.ID)
+	if err != nil {
+		return nil, err
 	}
-	row := r.row()
-	if _, err := tx.Exec(ctx, "UPDATE workspace_routes SET name = $2, models = $3, strategy = $4, weights = $5, timeout_ms = $6 WHERE id = $1",
-		append([]any{r.ID}, row[4:9]...)...); err != nil {
-		return r.stored(err)
+	r := *before
+	if err := c.Apply(&r); err != nil {
+		return nil, err
 	}
-	return s.changed(ctx, tx, by, r, "route.updated")
+	if err := s.Check(&r); err != nil {
+		return nil, err
+	}
+	if _, err := table.Update(ctx, tx, before.changeable(), r.changeable()); err != nil {
+		return nil, r.stored(err)
+	}
+	return &r, s.changed(ctx, tx, c.By, &r, "route.updated")
 }
+
+// changeable returns the values of table.
+func (r *Route) changeable() []any { return append([]any{r.ID}, r.row()[4:9]...) }
 
 // Delete deletes a route.
 func (s *Service) Delete(ctx context.Context, tx *db.Tx, by audit.Actor, r *Route) error {

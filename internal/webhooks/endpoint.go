@@ -87,7 +87,7 @@ type Endpoint struct {
 	headers   map[string]string // sealed values by canonical name
 	chore     chore
 
-	headerChanges HeaderChanges // to be applied by Create or Update
+	headerChanges HeaderChanges // to be applied by Create or Change
 }
 
 // chore is what the endpoint's lane still has to do with held deliveries after a
@@ -320,33 +320,46 @@ func (s *Service) List(ctx context.Context, q db.Querier, vis visibility.Filter,
 
 var endpointRecord = db.Record[*Endpoint]{Scan: scanEndpoint, ID: func(e *Endpoint) string { return e.ID }}
 
-// Update stores changed settings. Later attempts use them. Earlier events keep their
-// deliveries.
-func (s *Service) Update(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint) error {
-	if e.Kind == Tunnel && e.URL != "" {
-		return fault.Invalid("url", "A tunnel has no url. Its client forwards to a local address.")
-	}
-	before, err := find(ctx, tx, e.ID, "")
+// endpointTable has what changes of an endpoint's settings can write.
+var endpointTable = db.Table{Name: "endpoints", Key: 1, Columns: "id, url, events, description, headers, projects, requests_per_second"}
+
+// row returns the values of endpointTable.
+func (e *Endpoint) row() []any {
+	return []any{e.ID, db.OrNull(e.URL), db.JSON(e.Events), e.Description, db.JSON(e.headers), projectsColumn(e.Projects), db.Number(e.RequestsPerSecond)}
+}
+
+// Change changes an endpoint's settings. Later attempts use them. Earlier events keep their deliveries.
+func (s *Service) Change(ctx context.Context, tx *db.Tx, c audit.Change[Endpoint]) (*Endpoint, error) {
+	before, err := s.GetLocked(ctx, tx, c.Visibility, c.ID)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := cmp.Or(e.keepsHeadersAtHome(before), s.Check(e), e.checkProjects(ctx, tx)); err != nil {
-		return err
+	e := *before
+	if err := c.Apply(&e); err != nil {
+		return nil, err
 	}
-	if e.Mirrors != "" {
-		if !slices.Equal(e.Events, before.Events) {
-			return fault.Param(fault.InvalidState, "events", "This tunnel gets the events of %s. Change the events of that endpoint.", e.Mirrors)
-		}
-		if !slices.Equal(e.Projects, before.Projects) {
-			return fault.Param(fault.InvalidState, "projects", "This tunnel gets the events of %s. Change the projects of that endpoint.", e.Mirrors)
-		}
+	if e.Kind == Tunnel && e.URL != "" {
+		return nil, fault.Invalid("url", "A tunnel has no url. Its client forwards to a local address.")
 	}
-	if _, err := tx.Exec(ctx, "UPDATE endpoints SET url = $2, events = $3, description = $4, headers = $5, projects = $6, requests_per_second = $7 WHERE id = $1",
-		e.ID, db.OrNull(e.URL), db.JSON(e.Events), e.Description, db.JSON(e.headers), projectsColumn(e.Projects), db.Number(e.RequestsPerSecond)); err != nil {
-		return err
+	if err := cmp.Or(e.keepsHeadersAtHome(before), s.Check(&e), e.checkProjects(ctx, tx), e.checkMirror(before)); err != nil {
+		return nil, err
+	}
+	if _, err := endpointTable.Update(ctx, tx, before.row(), e.row()); err != nil {
+		return nil, err
 	}
 	tx.Signal(signalEndpoint, e.ID)
-	return s.log(ctx, tx, by, loggedAction{e, "webhook.updated", e.logged(map[string]any{"url": e.URL, "events": e.Events})})
+	return &e, s.log(ctx, tx, c.By, loggedAction{&e, "webhook.updated", e.logged(map[string]any{"url": e.URL, "events": e.Events})})
+}
+
+// checkMirror rejects changes of what a tunnel has from the endpoint that it mirrors.
+func (e *Endpoint) checkMirror(before *Endpoint) error {
+	if e.Mirrors != "" && !slices.Equal(e.Events, before.Events) {
+		return fault.Param(fault.InvalidState, "events", "This tunnel gets the events of %s. Change the events of that endpoint.", e.Mirrors)
+	}
+	if e.Mirrors != "" && !slices.Equal(e.Projects, before.Projects) {
+		return fault.Param(fault.InvalidState, "projects", "This tunnel gets the events of %s. Change the projects of that endpoint.", e.Mirrors)
+	}
+	return nil
 }
 
 // Delete deletes an endpoint and the tunnels that mirror it. Undelivered deliveries

@@ -79,7 +79,7 @@ func (c HeaderChanges) check() (HeaderChanges, error) {
 	return canonical, nil
 }
 
-// SetHeaders changes the endpoint's own headers. Create or Update stores them.
+// SetHeaders changes the endpoint's own headers. Create or Change stores them.
 func (e *Endpoint) SetHeaders(changes HeaderChanges) { e.headerChanges = changes }
 
 // keepsHeadersAtHome rejects a URL of another server that keeps headers: their values are secrets that someone who

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"turnpike/internal/accounts"
+	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/events"
@@ -77,11 +78,15 @@ func TestMirrorShowsEventsAndSecretOfItsEndpoint(t *testing.T) {
 			return err
 		})
 		b.change(func(tx *db.Tx, e *Endpoint) error {
-			e.Events = []string{"key.*"}
-			if err := b.Update(ctx, tx, system, e); err != nil {
+			change := audit.Change[Endpoint]{By: system, Visibility: tenant.Visibility, ID: e.ID, Apply: func(e *Endpoint) error {
+				e.Events = []string{"key.*"}
+				return nil
+			}}
+			e, err := b.Change(ctx, tx, change)
+			if err != nil {
 				return err
 			}
-			_, err := b.RotateSecret(ctx, tx, system, e, time.Hour)
+			_, err = b.RotateSecret(ctx, tx, system, e, time.Hour)
 			return err
 		})
 		origin, err := b.Get(ctx, d, tenant.Visibility, b.endpoint.ID)
@@ -106,8 +111,11 @@ func TestMirrorShowsEventsAndSecretOfItsEndpoint(t *testing.T) {
 		}
 		for what, change := range map[string]func(tx *db.Tx, e *Endpoint) error{
 			"events": func(tx *db.Tx, e *Endpoint) error {
-				e.Events = []string{"*"}
-				return b.Update(ctx, tx, system, e)
+				_, err := b.Change(ctx, tx, audit.Change[Endpoint]{By: system, Visibility: tenant.Visibility, ID: e.ID, Apply: func(e *Endpoint) error {
+					e.Events = []string{"*"}
+					return nil
+				}})
+				return err
 			},
 			"its secret": func(tx *db.Tx, e *Endpoint) error {
 				_, err := b.RotateSecret(ctx, tx, system, e, 0)
@@ -127,12 +135,11 @@ func TestMirrorShowsEventsAndSecretOfItsEndpoint(t *testing.T) {
 			}
 		}
 		write(t, d, func(tx *db.Tx) error { // what is its own
-			e, err := b.GetLocked(ctx, tx, tenant.Visibility, mirror.ID)
-			if err != nil {
-				return err
-			}
-			e.Description = "on my desk"
-			return b.Update(ctx, tx, system, e)
+			_, err := b.Change(ctx, tx, audit.Change[Endpoint]{By: system, Visibility: tenant.Visibility, ID: mirror.ID, Apply: func(e *Endpoint) error {
+				e.Description = "on my desk"
+				return nil
+			}})
+			return err
 		})
 		if e := read(d)[0]; e.Description != "on my desk" {
 			t.Errorf("the mirror is shown as %+v", e)

@@ -376,11 +376,9 @@ func TestTokensAreNotUsedForAnotherAddressOrClient(t *testing.T) {
 			s := w.register(t, name, "", "")
 			w.connect(t, s)
 			if err := w.nodes[0].DB.Write(t.Context(), func(tx *db.Tx) error {
-				locked, err := w.nodes[0].GetLocked(t.Context(), tx, w.visible(), s.ID)
-				if err != nil {
-					return err
-				}
-				return w.nodes[0].Update(t.Context(), tx, actor, locked, change)
+				_, err := w.nodes[0].Change(t.Context(), tx, toolservers.ServerChange{By: actor, Visibility: w.visible(), ID: s.ID,
+					Decide: func(*toolservers.Server) (toolservers.Change, error) { return change, nil }})
+				return err
 			}); err != nil {
 				t.Fatal(err)
 			}

@@ -306,7 +306,7 @@ func (m *Service) List(ctx context.Context, q db.Querier, vis visibility.Filter,
 	return db.Find(ctx, q, db.Search{Table: "tool_servers", Columns: columns, Where: vis.Rows()}, page, record)
 }
 
-// Change is a change to a server that GetLocked returned.
+// Change is what to change in a server.
 type Change struct {
 	Apply func(*Server)
 	// Headers and OAuth replace what the server has if SetHeaders or SetOAuth is true.
@@ -314,9 +314,30 @@ type Change struct {
 	Credentials
 }
 
-// Update stores a change. Secret headers are never sent to another host than the one that they were
+// ServerChange is someone's change of a server that they can see. Decide gets the server as it is under its lock.
+type ServerChange struct {
+	By         audit.Actor
+	Visibility visibility.Filter
+	ID         string
+	Decide     func(*Server) (Change, error)
+}
+
+// Change changes a server.
+func (m *Service) Change(ctx context.Context, tx *db.Tx, c ServerChange) (*Server, error) {
+	s, err := m.GetLocked(ctx, tx, c.Visibility, c.ID)
+	if err != nil {
+		return nil, err
+	}
+	change, err := c.Decide(s)
+	if err != nil {
+		return nil, err
+	}
+	return s, m.update(ctx, tx, c.By, s, change)
+}
+
+// update stores a change of a locked server. Secret headers are never sent to another host than the one that they were
 // given for, so a change of the host must set them.
-func (m *Service) Update(ctx context.Context, tx *db.Tx, by audit.Actor, s *Server, c Change) error {
+func (m *Service) update(ctx context.Context, tx *db.Tx, by audit.Actor, s *Server, c Change) error {
 	before := *s
 	given, err := m.credentials(s)
 	if err != nil {
