@@ -36,8 +36,21 @@ func (m *Definitions) Create(ctx context.Context, by audit.Actor, kind operators
 	return m.store(ctx, by, d, nil)
 }
 
-// Update changes the fields of a stored definition that are in the document.
-func (m *Definitions) Update(ctx context.Context, by audit.Actor, ref operators.Ref, document []byte) (*operators.Definition, error) {
+// maxChangeAttempts limits how often a change starts again. Each time, someone else's change was stored.
+const maxChangeAttempts = 5
+
+// Update changes the fields of a stored definition that are in the document. It may ask the provider, for which no
+// transaction stays open. So if the definition has changed meanwhile, it starts again.
+func (m *Definitions) Update(ctx context.Context, by audit.Actor, ref operators.Ref, document []byte) (d *operators.Definition, err error) {
+	for range maxChangeAttempts {
+		if d, err = m.update(ctx, by, ref, document); !fault.Is(err, fault.Conflict) {
+			break
+		}
+	}
+	return d, err
+}
+
+func (m *Definitions) update(ctx context.Context, by audit.Actor, ref operators.Ref, document []byte) (*operators.Definition, error) {
 	changes, err := decodeFields(ref.Kind, document)
 	if err != nil {
 		return nil, err

@@ -84,6 +84,7 @@ type providerForm struct {
 	Fields map[string]any
 	More   string // the other fields, as JSON
 	Hint   string // of the current key
+	Seen   string // the fingerprint of the form's values
 }
 
 func newProviderPage(*request) (*view, error) {
@@ -101,7 +102,7 @@ func showProvider(_ *request, d *operators.Definition) (*view, error) {
 }
 
 func editProviderPage(_ *request, d *operators.Definition) (*view, error) {
-	form := providerForm{Fields: d.Fields}
+	form := providerForm{Fields: d.Fields, Seen: providerFingerprint(d)}
 	form.Hint, _ = d.Fields["api_key_hint"].(string)
 	more := otherFields(d)
 	if len(more) > 0 {
@@ -215,6 +216,9 @@ func editProvider(req *request) (*view, error) {
 			fields[name] = nil
 		}
 	}
+	if err := req.checkEditConflict(providerFingerprint(d), ""); err != nil {
+		return nil, err
+	}
 	document, err := json.Marshal(fields)
 	if err != nil {
 		return nil, err
@@ -224,6 +228,8 @@ func editProvider(req *request) (*view, error) {
 	}
 	return req.redirect(providerPath(d.Name), flash{Notice: "Provider saved. All nodes use it within a second."})
 }
+
+func providerFingerprint(d *operators.Definition) string { return fingerprint(d.Fields) }
 
 // providerTestTimeout is longer than that of a page, because a model may take a while.
 const providerTestTimeout = 20 * time.Second

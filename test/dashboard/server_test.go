@@ -65,6 +65,9 @@ func TestProviderAddedInTheDashboardServesOnAnotherNode(t *testing.T) {
 			form.Set("more", `{"models": [{"id": "mine", "price": {"input": 0.3, "output": 0.6}}, {"id": "mine-too", "price": {"input": 1, "output": 1}}]}`)
 			b.follow(t, b.post(t, path+"/edit", form)).shows(t, "Provider saved.", "mine-too")
 			s.Eventually(t, func() bool { return call() == http.StatusOK }) // it kept its key
+			form.Set("seen", edit.find(t, `name="seen" value="([0-9a-f]+)"`))
+			form.Set("weight", "8")
+			b.post(t, path+"/edit", form).rejects(t, http.StatusConflict, "Someone changed this after you opened the page")
 
 			b.get(t, path).shows(t, path+"/models")
 			b.get(t, path+"/models").shows(t, "brand-new", ">new<").hides(t, providerKey)
