@@ -110,7 +110,7 @@ func (a *activeCall) settle(u providers.Usage, source string) (charged credits.M
 	a.phase = phaseSettled
 	u = clampUsage(u)
 	if source != audit.UsageProvider {
-		u = a.request.withEstimatedInput(u)
+		u = a.request.withEstimatedInput(u, a.target)
 	}
 	u.ToolCalls = a.request.toolCalls(a.target, u)
 	cost := a.target.offer.Cost(unitsOf(u))
@@ -123,7 +123,7 @@ func (a *activeCall) settle(u providers.Usage, source string) (charged credits.M
 	a.observation.Input, a.observation.Output, a.observation.Credits = u.InputTokens, u.OutputTokens, charged
 	now := a.gateway.Now()
 	// A provider that reports absurd usage must not lock the key out.
-	a.ticket.Adjust(min(u.InputTokens+u.OutputTokens, a.request.maxInput+a.request.choices*a.maxOutput), now)
+	a.ticket.Adjust(min(u.InputTokens+u.OutputTokens, a.request.maxInputAt(a.target)+a.request.choices*a.maxOutput), now)
 	a.record.Note(func(e *audit.Entry) {
 		e.InputTokens, e.OutputTokens, e.CachedTokens = &u.InputTokens, &u.OutputTokens, nil
 		if u.CachedInput > 0 {

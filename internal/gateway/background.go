@@ -50,7 +50,7 @@ func (g *Gateway) ReserveResponse(ctx context.Context, c Call, in *responses.Req
 			return nil, err
 		}
 	}
-	input := r.withEstimatedInput(providers.Usage{})
+	input := r.withEstimatedInput(providers.Usage{}, first)
 	out := &ReservedResponse{Model: first.offer.ID, Provider: first.provider.Name(), Native: first.responder() != nil, PriceVersion: s.Catalog.PriceVersion(),
 		InputTokens: input.InputTokens, InputCost: first.offer.Cost(catalog.Units{Tokens: catalog.Tokens{Input: input.InputTokens}})}
 	if c.Principal.Environment == accounts.Test { // test calls are free
@@ -72,7 +72,7 @@ func usePrepaid(_ context.Context, c Call, _ *request, targets []target) (*reser
 
 // SoFar returns the tokens of a stream so far and their cost, as if it ended now.
 func (s *Stream) SoFar() (providers.Usage, credits.Micro) {
-	u := clampUsage(s.call.request.withEstimatedInput(s.usage()))
+	u := clampUsage(s.call.request.withEstimatedInput(s.usage(), s.call.target))
 	u.ToolCalls = s.call.request.toolCalls(s.call.target, u)
 	return u, s.call.target.offer.Cost(unitsOf(u))
 }

@@ -130,6 +130,9 @@ func (g *Gateway) Chat(ctx context.Context, c Call) (*Response, error) {
 	if err != nil {
 		return nil, c.noteRequested(err)
 	}
+	if err := r.measureAudio(ctx); err != nil {
+		return nil, err
+	}
 	r.session = c.session(r.body)
 	s := g.current.Load()
 	targets, err := s.route(ctx, c.owner(), r.models, catalog.Chat, r)

@@ -3,22 +3,18 @@ package gateway
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/catalog"
 	"turnpike/internal/fault"
 	"turnpike/internal/gateway/messages"
 	"turnpike/internal/jsonbody"
-	"turnpike/internal/openai"
 	"turnpike/internal/providers"
 )
 
@@ -217,7 +213,10 @@ func readMessages(body []byte) (*request, error) {
 	if r.models, err = modelList(&in.Model, in.Models); err != nil {
 		return nil, err
 	}
-	r.maxInput = maxTextTokens(body, r.needs) + messageMediaTokens(body, &r.needs)
+	r.maxInput = maxTextTokens(body, r.needs)
+	if bytes.Count(body, []byte("[")) > 1 { // messages and their blocks are arrays
+		r.addContent(body, "messages", "system")
+	}
 	for _, t := range in.Tools {
 		if t.Type != "" && t.Type != "custom" {
 			r.maxInput += builtInToolTokens
@@ -276,71 +275,7 @@ func (r *request) checkMessagePrices(targets []target) error {
 			calls[catalog.WebSearch] = searches
 			return calls
 		}}
-		r.boundByContext(targets)
+		r.fillsWindow = true // the results become input
 	}
 	return nil
-}
-
-const (
-	// maxPageTokens is the maximum for a page of a PDF, which models read as text and as an image.
-	maxPageTokens = 8_000
-	// maxPages applies if the pages can't be counted: it is Anthropic's usual limit.
-	maxPages = 100
-)
-
-// mediaBlock is the part of a content block that can be media. Tool results contain blocks.
-type mediaBlock struct {
-	Type    string                        `json:"type"`
-	Content openai.StringOr[[]mediaBlock] `json:"content"`
-	Source  struct {
-		Type    string                        `json:"type"`
-		Data    string                        `json:"data"`
-		Content openai.StringOr[[]mediaBlock] `json:"content"`
-	} `json:"source"`
-}
-
-// messageMediaTokens is mediaTokens for requests in Anthropic's format.
-func messageMediaTokens(body []byte, n *needs) (tokens int64) {
-	if !bytes.Contains(body, []byte(`image`)) && !bytes.Contains(body, []byte(`document`)) && !bytes.Contains(body, []byte(`\u00`)) {
-		return 0
-	}
-	var in struct {
-		Messages []jsontext.Value `json:"messages"`
-	}
-	_ = json.Unmarshal(body, &in) // the provider rejects other shapes
-	for _, text := range in.Messages {
-		var message struct {
-			Content openai.StringOr[[]mediaBlock] `json:"content"`
-		}
-		if json.Unmarshal(text, &message) == nil {
-			tokens += blockTokens(message.Content.Value, n)
-		}
-	}
-	return tokens
-}
-
-func blockTokens(blocks []mediaBlock, n *needs) (tokens int64) {
-	for i := range blocks {
-		b := &blocks[i]
-		switch {
-		case b.Type == "image":
-			n.vision = true
-			tokens += maxInputImageTokens - int64(len(b.Source.Data))
-		case b.Type == "document" && b.Source.Type != "text" && b.Source.Type != "content":
-			tokens += maxPageTokens * pages(b.Source.Data)
-		}
-		tokens += blockTokens(b.Content.Value, n) + blockTokens(b.Source.Content.Value, n)
-	}
-	return tokens
-}
-
-var pdfPage = regexp.MustCompile(`/Type\s*/Page\b`)
-
-// pages counts the pages of a PDF in base64. Compressed objects hide them.
-func pages(data string) int64 {
-	document, err := base64.StdEncoding.DecodeString(data)
-	if n := int64(len(pdfPage.FindAllIndex(document, -1))); err == nil && n > 0 && !bytes.Contains(document, []byte("/ObjStm")) {
-		return n
-	}
-	return maxPages
 }

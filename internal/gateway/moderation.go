@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/catalog"
@@ -46,9 +45,6 @@ func readModeration(body []byte) (*request, error) {
 		}
 	}
 	r.maxInput = maxTextTokens(body, r.needs)
-	var parts []jsontext.Value
-	if in.Input.Kind() == '[' && json.Unmarshal(in.Input, &parts) == nil {
-		r.maxInput += partTokens(parts, &r.needs)
-	}
+	r.addParts(in.Input)
 	return r, nil
 }

@@ -3,8 +3,6 @@ package gateway
 import (
 	"testing"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"turnpike/internal/providers"
 	"turnpike/test/fakes/jsonbodytest"
 )
@@ -16,18 +14,18 @@ func TestReadFieldsAreRegistered(t *testing.T) {
 	jsonbodytest.WantRegistered[rerankFields](t, providers.RerankNames)
 	jsonbodytest.WantRegistered[imageFields](t, providers.ImageNames)
 	jsonbodytest.WantRegistered[speechFields](t, providers.SpeechNames)
+	// The walk over content reads these by name.
 	jsonbodytest.WantRegistered[struct {
-		Messages struct {
-			Content contentPart `json:"content"`
-		} `json:"messages"`
-	}](t, providers.ChatNames)
-	// stringOrMember reads them by name.
-	jsonbodytest.WantRegistered[struct {
-		ImageURL struct {
-			URL jsontext.Value `json:"url"`
-		} `json:"image_url"`
-		InputAudio struct {
-			Data jsontext.Value `json:"data"`
-		} `json:"input_audio"`
-	}](t, providers.ChatNames["messages"]["content"])
+		Role    any `json:"role"`
+		Content struct {
+			Type     any `json:"type"`
+			Image    any `json:"image"`
+			ImageURL struct {
+				URL any `json:"url"`
+			} `json:"image_url"`
+			InputAudio struct {
+				Data any `json:"data"`
+			} `json:"input_audio"`
+		} `json:"content"`
+	}](t, providers.ChatNames["messages"])
 }

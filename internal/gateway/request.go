@@ -31,7 +31,9 @@ type request struct {
 	user         *openai.UserNames               // that the body has; nil if they were not read yet
 	priorityTier bool                            // it asks for a tier with another price
 	ignored      []string                        // fields without effect, whatever the provider
-	maxInput     int64                           // upper bound of the input tokens
+	maxInput     int64                           // upper bound of the input tokens that can be measured: see maxInputAt
+	fillsWindow  bool                            // the input may take up the context window
+	audioFiles   [][]byte                        // of the input, in base64, until they are measured
 	maxUnits     catalog.Units                   // upper bound of generated media
 	store        func(ctx context.Context) error // stores the output before it is charged; may be nil
 	messages     *messageFields                  // of a request in Anthropic's format; nil otherwise
@@ -74,14 +76,17 @@ func readChat(body []byte) (*request, error) {
 	if r.models, err = modelList(&in.Model, in.Models); err != nil {
 		return nil, err
 	}
-	r.maxInput = maxTextTokens(body, r.needs) + mediaTokens(body, &r.needs)
+	r.maxInput = maxTextTokens(body, r.needs)
+	if bytes.Count(body, []byte("[")) > 1 { // messages and their parts are arrays
+		r.addContent(body, "messages")
+	}
 	return r, nil
 }
 
 // withEstimatedInput adds the input tokens if the provider didn't count them.
-func (r *request) withEstimatedInput(u providers.Usage) providers.Usage {
+func (r *request) withEstimatedInput(u providers.Usage, t target) providers.Usage {
 	if u.InputTokens == 0 {
-		u.InputTokens = estimateTokens(r.maxInput)
+		u.InputTokens = estimateTokens(r.maxInputAt(t))
 	}
 	if r.audio != nil && u.Milliseconds == 0 {
 		u.Milliseconds = r.audio.milliseconds

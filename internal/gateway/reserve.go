@@ -26,7 +26,7 @@ func (g *snapshot) maxOutputFor(t target, r *request) int64 {
 	n := r.maxOutput
 	if n == 0 {
 		n = g.DefaultMaxOutput
-		if rest := t.offer.ContextWindow - estimateTokens(r.maxInput); rest >= minOutput && !r.needs.vision && !r.needs.audio {
+		if rest := t.offer.ContextWindow - estimateTokens(r.maxInput); rest >= minOutput && !r.needs.vision && !r.needs.audio && !r.fillsWindow {
 			n = min(n, rest)
 		}
 	}
@@ -48,7 +48,7 @@ func maxTokenCost(t target, r *request, output int64) credits.Micro {
 	} else {
 		p.Input = p.HighestInput()
 	}
-	return min(credits.Max, p.Cost(catalog.Tokens{Input: r.maxInput, Output: output})+r.maxToolCost(t))
+	return min(credits.Max, p.Cost(catalog.Tokens{Input: r.maxInputAt(t), Output: output})+r.maxToolCost(t))
 }
 
 func (g *snapshot) maxCost(t target, r *request) credits.Micro {

@@ -7,12 +7,12 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/catalog"
 	"turnpike/internal/credits"
 	"turnpike/internal/gateway/responses"
+	"turnpike/internal/jsonbody"
 	"turnpike/internal/providers"
 )
 
@@ -47,6 +47,9 @@ func (g *snapshot) routeResponse(ctx context.Context, c Call, in *responses.Requ
 	if err != nil {
 		return nil, nil, c.noteRequested(err)
 	}
+	if err := r.measureAudio(ctx); err != nil {
+		return nil, nil, err
+	}
 	r.session = c.session(in.Body())
 	r.session.input = in.Input()
 	targets, err := g.route(ctx, c.owner(), r.models, catalog.Chat, r)
@@ -56,7 +59,7 @@ func (g *snapshot) routeResponse(ctx context.Context, c Call, in *responses.Requ
 	if r.lacksTierPrice(targets) {
 		in.UseDefaultTier()
 	}
-	return r, targets, cmp.Or(g.checkImageTools(ctx, c.owner(), in, targets), r.priceTools(in, targets), r.boundInput(in, targets))
+	return r, targets, cmp.Or(g.checkImageTools(ctx, c.owner(), in, targets), r.priceTools(in, targets), r.boundInput(ctx, in, targets))
 }
 
 // tokenCounter counts the input tokens of a chat request. The simulator does.
@@ -96,68 +99,38 @@ func readResponses(in *responses.Request) (r *request, err error) {
 	if r.models, err = modelList(&routing.Model, routing.Models); err != nil {
 		return nil, err
 	}
-	r.maxInput = maxTextTokens(in.Body(), r.needs) + inputMediaTokens(in.Body(), &r.needs)
-	if input := in.Input(); input != nil {
-		r.maxInput += int64(len(input)) + inputMediaTokens(slices.Concat([]byte(`{"input":`), input, []byte(`}`)), &r.needs)
+	r.maxInput = maxTextTokens(in.Body(), r.needs)
+	input, _ := jsonbody.FindMember(in.Body(), "input")
+	if resumed := in.Input(); resumed != nil { // instead of the client's
+		r.maxInput += int64(len(resumed) - (input.End - input.Start))
+		r.addParts(resumed)
+	} else {
+		r.addParts(in.Body()[input.Start:input.End])
 	}
 	return r, nil
 }
 
 // boundInput raises the bound of the input tokens for what the targets add to the request. It
 // translates the request unless every target has the Responses API.
-func (r *request) boundInput(in *responses.Request, targets []target) error {
+func (r *request) boundInput(ctx context.Context, in *responses.Request, targets []target) error {
 	native := slices.ContainsFunc(targets, func(t target) bool { return t.responder() != nil })
 	if slices.ContainsFunc(targets, func(t target) bool { return t.responder() == nil }) {
 		switch err := in.Translate(); {
 		case err == nil:
-			r.maxInput = max(r.maxInput, maxTextTokens(in.Chat, r.needs)+mediaTokens(in.Chat, &r.needs))
+			chat := &request{maxInput: maxTextTokens(in.Chat, r.needs)}
+			chat.addContent(in.Chat, "messages")
+			if err := chat.measureAudio(ctx); err != nil {
+				return err
+			}
+			r.maxInput, r.fillsWindow = max(r.maxInput, chat.maxInput), r.fillsWindow || chat.fillsWindow
 		case !native:
 			return err
 		}
 	}
 	if native && in.HasHostedTools() {
-		r.boundByContext(targets)
+		r.fillsWindow = true // the results become input
 	}
 	return nil
-}
-
-// boundByContext raises the bound of the input tokens to the context window, because the results of
-// hosted tools become input.
-func (r *request) boundByContext(targets []target) {
-	for _, t := range targets {
-		r.maxInput = max(r.maxInput, t.offer.ContextWindow)
-	}
-}
-
-// inputMediaTokens is mediaTokens for the items of a Responses request.
-func inputMediaTokens(body []byte, n *needs) (tokens int64) {
-	if !mayHaveMedia(body) {
-		return 0
-	}
-	var read struct {
-		Input jsontext.Value `json:"input"`
-	}
-	var items []struct {
-		Content jsontext.Value `json:"content"`
-		Output  jsontext.Value `json:"output"`
-	}
-	if json.Unmarshal(body, &read) != nil || read.Input.Kind() != '[' || json.Unmarshal(read.Input, &items) != nil {
-		return 0
-	}
-	for _, item := range items {
-		for _, list := range []jsontext.Value{item.Content, item.Output} {
-			var parts []contentPart
-			if list.Kind() == '{' { // a screenshot
-				list = slices.Concat([]byte("["), list, []byte("]"))
-			}
-			if list.Kind() == '[' && json.Unmarshal(list, &parts) == nil {
-				for i := range parts {
-					tokens += parts[i].tokens(n)
-				}
-			}
-		}
-	}
-	return tokens
 }
 
 // ErrCut ends a stream of a provider with the Responses API that has used up its reservation.

@@ -149,7 +149,7 @@ func (s *Stream) cut() {
 	}
 	s.end = io.EOF
 	if s.call.request.messages != nil {
-		u := s.call.request.withEstimatedInput(s.usage())
+		u := s.call.request.withEstimatedInput(s.usage(), s.call.target)
 		s.pending = append(messages.StopBlock(s.lastChunk), messages.Stop("max_tokens", u)...)
 		s.settleByEstimate()
 		return
@@ -166,7 +166,7 @@ func (s *Stream) cut() {
 func (s *Stream) settleByEstimate() {
 	s.settled = true
 	r := s.call.request
-	u := r.withEstimatedInput(s.usage())
+	u := r.withEstimatedInput(s.usage(), s.call.target)
 	charged := s.call.settle(u, audit.UsageEstimated)
 	if r.includeUsage && !s.native {
 		chunk := s.newChunk()

@@ -199,6 +199,12 @@ func (c *nameCheck) skip() {
 	}
 }
 
+// Respells reports whether a name differs from a registered one only in case.
+func (n Names) Respells(name []byte) bool {
+	_, found := n.fold(name)
+	return found
+}
+
 // fold finds the name that another one differs from only in case, by Unicode's simple folding,
 // which includes that of encoding/json: it reads ſ as s and the Kelvin sign as k.
 func (n Names) fold(name []byte) (want string, found bool) {
