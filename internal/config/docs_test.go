@@ -75,7 +75,7 @@ func TestDocsListEverySetting(t *testing.T) {
 
 func TestExamplesInDocsWork(t *testing.T) {
 	t.Parallel()
-	environ := []string{"TURNPIKE_MASTER_KEY=" + testMasterKey, "OPENAI_API_KEY=k", "GROQ_API_KEY=k", "AZURE_OPENAI_KEY=k"}
+	environ := []string{"TURNPIKE_MASTER_KEY=" + testMasterKey, "OPENAI_API_KEY=k", "GROQ_API_KEY=k", "AZURE_OPENAI_KEY=k", "OPENROUTER_API_KEY=k"}
 	for _, file := range []string{docFile, providersDocFile} {
 		doc, err := os.ReadFile(file)
 		if err != nil {

@@ -33,7 +33,8 @@ type Provider struct {
 	BatchPercent    int               `key:"batch_price_percent"` // 0 doesn't use its batch API
 	DefaultPrice    *ModelPrice       `key:"default_price"`
 	ToolPrices      *ToolPrices       `key:"tool_prices"`
-	Models          []ProviderModel   `key:"models"` // nil means all models in the table
+	AllowFields     []string          `key:"allow_fields"` // of requests, although they change prices
+	Models          []ProviderModel   `key:"models"`       // nil means all models in the table
 }
 
 // ProviderKey is one of several keys of a provider.

@@ -67,7 +67,11 @@ func (g *snapshot) route(ctx context.Context, o Owner, names []string, kind cata
 	if err := g.findRoutes(ctx, o, r); err != nil {
 		return nil, err
 	}
-	return c.route(ctx, names, kind, r)
+	targets, err := c.route(ctx, names, kind, r)
+	if err != nil {
+		return nil, err
+	}
+	return g.checkFields(r, targets)
 }
 
 // denied returns the first limit that doesn't allow a target, or nil. A limit that lists a route allows the

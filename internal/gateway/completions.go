@@ -15,7 +15,7 @@ func (g *Gateway) Completions(ctx context.Context, c Call) (*Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &request{operation: "chat", body: c.Body, choices: routing.Choices, stream: routing.Stream, includeUsage: routing.IncludeUsage,
+	r := &request{operation: "chat", endpoint: "completions", body: c.Body, choices: routing.Choices, stream: routing.Stream, includeUsage: routing.IncludeUsage,
 		maxOutput: min(routing.MaxOutput, maxTokenCount), priorityTier: routing.PriorityService}
 	if r.models, err = modelList(&routing.Model, routing.Models); err != nil {
 		return nil, err

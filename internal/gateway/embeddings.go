@@ -43,7 +43,7 @@ func readEmbeddings(body []byte) (*request, error) {
 	if err := jsonbody.DecodeForwarded(body, &in, providers.EmbeddingNames); err != nil {
 		return nil, err
 	}
-	r := &request{operation: "embeddings", body: body} // no choices: the output isn't charged
+	r := &request{operation: "embeddings", endpoint: "embeddings", body: body} // no choices: the output isn't charged
 	var err error
 	if r.models, err = modelList(in.Model, in.Models); err != nil {
 		return nil, err

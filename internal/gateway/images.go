@@ -163,7 +163,7 @@ func (g *Gateway) Images(ctx context.Context, c Call, in ImageInput) (*Response,
 	if err != nil {
 		return nil, nil, err
 	}
-	r := &request{operation: "image", body: c.Body, models: params.Models, maxInput: params.MaxUnits.Input, maxUnits: params.MaxUnits}
+	r := &request{operation: "image", endpoint: "image", body: c.Body, models: params.Models, maxInput: params.MaxUnits.Input, maxUnits: params.MaxUnits}
 	if len(r.models) == 0 {
 		r.models = []string{Auto}
 	}

@@ -190,6 +190,9 @@ func (g *snapshot) generateAt(targets []target, send func(t target) (providers.U
 func (g *Gateway) GenerateImages(ctx context.Context, o Owner, models []string, req providers.ImageRequest) (*providers.ImageResult, Generated, error) {
 	var images *providers.ImageResult
 	by, err := g.current.Load().generate(ctx, o, models, catalog.Image, func(t target) (u providers.Usage, err error) {
+		if err := g.current.Load().checkImageFields(req.Body, t); err != nil {
+			return u, err
+		}
 		req.Model = t.offer.Upstream
 		if images, err = t.provider.(providers.ImageGenerator).Images(ctx, &req); err != nil {
 			return u, err

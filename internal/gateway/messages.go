@@ -174,6 +174,10 @@ type messageFields struct {
 	InferenceGeo string         `json:"inference_geo"`
 	MCPServers   jsontext.Value `json:"mcp_servers"`
 	OutputFormat jsontext.Value `json:"output_format"`
+
+	ContextManagement struct {
+		Edits []contextEdit `json:"edits"`
+	} `json:"context_management"`
 	OutputConfig struct {
 		Format jsontext.Value `json:"format"`
 	} `json:"output_config"`
@@ -202,7 +206,7 @@ func readMessages(body []byte) (*request, error) {
 		return nil, err
 	}
 	r := &request{
-		operation: "chat", body: body, choices: 1, stream: in.Stream, messages: in,
+		operation: "chat", endpoint: "messages", body: body, choices: 1, stream: in.Stream, messages: in,
 		needs:     needs{tools: len(in.Tools) > 0, schema: isSet(in.OutputFormat) || isSet(in.OutputConfig.Format)},
 		hourCache: mayCacheForAnHour(body),
 	}
@@ -265,6 +269,8 @@ func (r *request) checkMessagePrices(targets []target) error {
 	switch {
 	case isSet(f.MCPServers) && string(f.MCPServers) != "[]":
 		return fault.Invalid("mcp_servers", "mcp_servers are called by the provider, which adds their results to the input at a price that this server does not know. Call them from your program.")
+	case f.compacts():
+		return fault.Invalid("context_management.edits", "context_management.edits may only have types that begin with %s. Others are model calls with a price that this server does not know.", contextEdits)
 	case f.Speed != "" && f.Speed != "standard":
 		return fault.Invalid("speed", "speed %.40q %s Omit it.", f.Speed, unknown)
 	case f.InferenceGeo != "" && f.InferenceGeo != "global":

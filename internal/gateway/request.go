@@ -21,6 +21,7 @@ import (
 // request is what the gateway reads of a request. The body is forwarded unchanged.
 type request struct {
 	operation    string // its name in telemetry
+	endpoint     string // whose fields the body has: see pricedFields
 	body         []byte
 	models       []string // in the order of preference
 	stream       bool
@@ -34,6 +35,7 @@ type request struct {
 	maxInput     int64                           // upper bound of the input tokens that can be measured: see maxInputAt
 	fillsWindow  bool                            // the input may take up the context window
 	audioFiles   [][]byte                        // of the input, in base64, until they are measured
+	predicted    int64                           // output tokens of a prediction, which cost something even if they are wrong
 	maxUnits     catalog.Units                   // upper bound of generated media
 	store        func(ctx context.Context) error // stores the output before it is charged; may be nil
 	messages     *messageFields                  // of a request in Anthropic's format; nil otherwise
@@ -69,9 +71,9 @@ func readChat(body []byte) (*request, error) {
 		return nil, err
 	}
 	r := &request{
-		operation: "chat", body: body, choices: in.Choices, stream: in.Stream, includeUsage: in.IncludeUsage,
+		operation: "chat", endpoint: "chat", body: body, choices: in.Choices, stream: in.Stream, includeUsage: in.IncludeUsage,
 		maxOutput: min(in.MaxOutput, maxTokenCount), priorityTier: in.PriorityService,
-		needs: needs{tools: in.HasTools, schema: in.HasSchema}, webSearch: in.WebSearch, user: &in.User,
+		needs: needs{tools: in.HasTools, schema: in.HasSchema}, webSearch: in.WebSearch, user: &in.User, predicted: in.Predicted,
 	}
 	if r.models, err = modelList(&in.Model, in.Models); err != nil {
 		return nil, err

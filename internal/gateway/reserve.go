@@ -48,7 +48,7 @@ func maxTokenCost(t target, r *request, output int64) credits.Micro {
 	} else {
 		p.Input = p.HighestInput()
 	}
-	return min(credits.Max, p.Cost(catalog.Tokens{Input: r.maxInputAt(t), Output: output})+r.maxToolCost(t))
+	return min(credits.Max, p.Cost(catalog.Tokens{Input: r.maxInputAt(t), Output: output + r.predicted})+r.maxToolCost(t))
 }
 
 func (g *snapshot) maxCost(t target, r *request) credits.Micro {

@@ -93,7 +93,7 @@ func (t target) responder() providers.Responder {
 func readResponses(in *responses.Request) (r *request, err error) {
 	routing := in.Routing()
 	r = &request{
-		operation: "chat", choices: 1, stream: routing.Stream, includeUsage: true, maxOutput: min(routing.MaxOutput, maxTokenCount),
+		operation: "chat", endpoint: "responses", body: in.Body(), choices: 1, stream: routing.Stream, includeUsage: true, maxOutput: min(routing.MaxOutput, maxTokenCount),
 		priorityTier: routing.PriorityService, needs: needs{tools: routing.HasTools, schema: routing.HasSchema},
 	}
 	if r.models, err = modelList(&routing.Model, routing.Models); err != nil {

@@ -26,6 +26,8 @@ type Upstream struct {
 	Weight   int // relative to other providers of the same model
 	// BatchPercent is the price of the provider's batch API in percent of its usual price; 0 doesn't use it.
 	BatchPercent int
+	// AllowFields are the fields of pricedFields that clients may use.
+	AllowFields []string
 }
 
 // snapshot is the gateway with the settings that were current when a request began. The request

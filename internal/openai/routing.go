@@ -21,8 +21,9 @@ type Routing struct {
 	MaxOutput       int64 // tokens of one choice; 0 if the client set no limit
 	HasTools        bool
 	HasSchema       bool
-	PriorityService bool // a service tier that costs more
-	WebSearch       bool // the provider searches the web
+	PriorityService bool  // a service tier that costs more
+	WebSearch       bool  // the provider searches the web
+	Predicted       int64 // upper bound of the tokens of prediction
 	User            UserNames
 }
 
@@ -46,6 +47,7 @@ type routingFields struct {
 	} `json:"response_format"`
 	ServiceTier      jsontext.Value `json:"service_tier"`
 	WebSearchOptions jsontext.Value `json:"web_search_options"`
+	Prediction       jsontext.Value `json:"prediction"`
 	User             jsontext.Value `json:"user"`
 	SafetyIdentifier jsontext.Value `json:"safety_identifier"`
 }
@@ -62,7 +64,8 @@ func ReadRouting(body []byte) (*Routing, error) {
 	r := &Routing{
 		Model: in.Model, Models: in.Models, Stream: in.Stream, IncludeUsage: in.StreamOptions.IncludeUsage,
 		Choices: 1, HasSchema: in.ResponseFormat.Type == "json_schema", WebSearch: isSet(in.WebSearchOptions),
-		User: UserNames{text(in.User), text(in.SafetyIdentifier)},
+		Predicted: int64(len(in.Prediction)),
+		User:      UserNames{text(in.User), text(in.SafetyIdentifier)},
 	}
 	if in.N != nil {
 		if *in.N < 1 || *in.N > maxChoices {
