@@ -83,6 +83,8 @@ type Workspace struct {
 	RequireSecondFactor  bool          // of members, in the dashboard
 	ResponseRetention    time.Duration // how long responses are stored; 0 turns storing off
 	Users                UserSettings
+	UnbilledLimitPercent int64         // of the credits that a month may cost beyond their charge
+	UnbilledStop         *UnbilledStop // nil if that limit was never exceeded, or an operator has reset it
 	CreatedAt            time.Time
 }
 
@@ -144,19 +146,23 @@ func (t Threshold) Of(monthly credits.Micro) credits.Micro {
 	return monthly / 100 * credits.Micro(t.Percent)
 }
 
-var workspaceTable = db.Table{Name: "workspaces", Key: 1, Columns: "id, name, strict_projects, default_project_budget, rotation_grace_seconds, monthly_credits, alert_credits, alert_percent, alert_thresholds, leak_policy, test_tools, require_second_factor, response_retention_seconds, user_field, user_budget, user_window, user_requests_per_minute, user_alert_thresholds"}
+var workspaceTable = db.Table{Name: "workspaces", Key: 1, Columns: "id, name, strict_projects, default_project_budget, rotation_grace_seconds, monthly_credits, alert_credits, alert_percent, alert_thresholds, leak_policy, test_tools, require_second_factor, response_retention_seconds, user_field, user_budget, user_window, user_requests_per_minute, user_alert_thresholds, unbilled_limit_percent"}
 
-var workspaceColumns = workspaceTable.Columns + ", created_at"
+var workspaceColumns = workspaceTable.Columns + ", unbilled_stop, created_at"
 
 func scanWorkspace(r db.Row) (*Workspace, error) {
 	var w Workspace
 	var grace int64
 	var percent, retention *int64
+	var stop *string
 	err := db.Scan(r, &w.ID, &w.Name, &w.StrictProjects, &w.DefaultProjectBudget, &grace, &w.MonthlyCredits, &w.Alert.Credits, &percent, &w.AlertThresholds,
-		&w.LeakPolicy, &w.TestTools, &w.RequireSecondFactor, &retention, &w.Users.FromRequests, &w.Users.Default.Budget, &w.Users.Default.Window, &w.Users.Default.RequestsPerMinute, &w.Users.AlertThresholds, &w.CreatedAt)
+		&w.LeakPolicy, &w.TestTools, &w.RequireSecondFactor, &retention, &w.Users.FromRequests, &w.Users.Default.Budget, &w.Users.Default.Window, &w.Users.Default.RequestsPerMinute, &w.Users.AlertThresholds, &w.UnbilledLimitPercent, &stop, &w.CreatedAt)
 	w.ResponseRetention = DefaultResponseRetention
 	if retention != nil {
 		w.ResponseRetention = time.Duration(*retention) * time.Second
+	}
+	if stop != nil && err == nil {
+		err = json.Unmarshal([]byte(*stop), &w.UnbilledStop)
 	}
 	w.RotationGrace = time.Duration(grace) * time.Second
 	switch {
@@ -175,7 +181,7 @@ func (w *Workspace) row() []any {
 		percent = w.Alert.Percent
 	}
 	return []any{w.ID, w.Name, w.StrictProjects, (*int64)(w.DefaultProjectBudget), int64(w.RotationGrace / time.Second), (*int64)(w.MonthlyCredits), (*int64)(w.Alert.Credits), percent, w.AlertThresholds.Stored(),
-		string(w.LeakPolicy), db.OrNull(w.TestTools), w.RequireSecondFactor, int64(w.ResponseRetention / time.Second), w.Users.FromRequests, (*int64)(w.Users.Default.Budget), db.OrNull(w.Users.Default.Window), w.Users.Default.RequestsPerMinute, w.Users.AlertThresholds.Stored()}
+		string(w.LeakPolicy), db.OrNull(w.TestTools), w.RequireSecondFactor, int64(w.ResponseRetention / time.Second), w.Users.FromRequests, (*int64)(w.Users.Default.Budget), db.OrNull(w.Users.Default.Window), w.Users.Default.RequestsPerMinute, w.Users.AlertThresholds.Stored(), w.UnbilledLimitPercent}
 }
 
 // stored returns the error of a statement that stores a workspace.
@@ -192,7 +198,7 @@ func CreateWorkspace(ctx context.Context, tx *db.Tx, w *Workspace, now time.Time
 		return err
 	}
 	w.ID = ids.New(ids.Workspace)
-	w.CreatedAt, w.Alert, w.LeakPolicy, w.ResponseRetention = now, DefaultAlert, LeaksIgnored, DefaultResponseRetention
+	w.CreatedAt, w.Alert, w.LeakPolicy, w.ResponseRetention, w.UnbilledLimitPercent = now, DefaultAlert, LeaksIgnored, DefaultResponseRetention, defaultUnbilledLimit
 	_, err := tx.Exec(ctx, "INSERT INTO workspaces (id, name, strict_projects, default_project_budget, rotation_grace_seconds, created_at) VALUES ($1, $2, $3, $4, $5, $6)",
 		w.ID, w.Name, w.StrictProjects, (*int64)(w.DefaultProjectBudget), int64(w.RotationGrace/time.Second), now.UnixMicro())
 	return w.stored(err)
@@ -220,6 +226,9 @@ func (w *Workspace) check(before *Workspace) error {
 	}
 	if kept := w.ResponseRetention; kept != 0 && (kept < MinResponseRetention || kept > MaxResponseRetention) {
 		return fault.Invalid("response_retention", "The retention of responses must be off, or from %.0f to %.0f hours.", MinResponseRetention.Hours(), MaxResponseRetention.Hours())
+	}
+	if percent := w.UnbilledLimitPercent; percent < 0 || percent > maxUnbilledLimit {
+		return fault.Invalid("unbilled_limit_percent", "unbilled_limit_percent must be from 0 to %d.", maxUnbilledLimit)
 	}
 	return cmp.Or(w.checkGrace(), w.AlertThresholds.Check(), w.Users.Default.Check("default_limits."), w.Users.AlertThresholds.Check())
 }
@@ -281,7 +290,7 @@ func (w *Workspace) LogCreated(ctx context.Context, tx *db.Tx, by audit.Actor) e
 func (w *Workspace) settings() map[string]any {
 	return map[string]any{"name": w.Name, "strict_projects": w.StrictProjects, "default_project_budget": w.DefaultProjectBudget,
 		"rotation_grace_seconds": int64(w.RotationGrace / time.Second), "leak_policy": w.LeakPolicy, "test_tools": cmp.Or(w.TestTools, "default"),
-		"require_second_factor": w.RequireSecondFactor, "response_retention_seconds": int64(w.ResponseRetention / time.Second)}
+		"require_second_factor": w.RequireSecondFactor, "response_retention_seconds": int64(w.ResponseRetention / time.Second), "unbilled_limit_percent": w.UnbilledLimitPercent}
 }
 
 // HasNewBilling reports whether the billing differs from that before.
@@ -297,6 +306,19 @@ func (w *Workspace) userSettings() map[string]any {
 	d := w.Users.Default
 	return map[string]any{"from_requests": w.Users.FromRequests, "budget": d.Budget, "window": d.Window, "requests_per_minute": d.RequestsPerMinute, "alert_thresholds": w.Users.AlertThresholds}
 }
+
+// UnbilledStop is the month in which a workspace has used more than its limit beyond what it was charged. Its
+// requests are refused until the month ends.
+type UnbilledStop struct {
+	Period   string        `json:"period"`
+	Limit    credits.Micro `json:"limit"`
+	Unbilled credits.Micro `json:"unbilled"` // when it was stopped
+}
+
+const (
+	defaultUnbilledLimit = 5 // also in the database
+	maxUnbilledLimit     = 100
+)
 
 // GetWorkspaceLocked returns a workspace and locks it until the transaction ends.
 func GetWorkspaceLocked(ctx context.Context, tx *db.Tx, id string) (*Workspace, error) {

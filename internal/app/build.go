@@ -234,6 +234,7 @@ func (i *instance) buildEngines(ctx context.Context) (err error) {
 	routes := modelroutes.NewDirectory(i.routes)
 	i.gateway = gateway.New(gateway.Options{Simulator: simulator.New(simulator.Options{}), Leases: i.leases, Budgets: i.directory.Budgets, ProjectModels: i.directory.AllowedModels, Limiter: i.limiter,
 		WorkspaceRoute: routes.Find, RouteNames: routes.Names, EndUsers: i.endUsers, Now: i.now, Observe: i.telemetry.observe}, i.settings.Load().gateway)
+	i.settler.ExemptUnbilled(i.gateway.IgnoresUnbilled)
 
 	m := i.cfg.Media
 	i.media = media.New(media.Options{DB: d, Files: i.files, Gateway: i.gateway, Settler: i.settler, Publisher: i.events, Node: i.node.ID,

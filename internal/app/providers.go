@@ -114,7 +114,7 @@ func providerClients(cfg config.Config, before []providerClient) []providerClien
 	var list []providerClient
 	timeouts := wire.Timeouts{Connect: cfg.Gateway.ConnectTimeout, FirstByte: cfg.Gateway.FirstByteTimeout, Idle: cfg.Gateway.IdleTimeout}
 	for _, p := range cfg.Providers {
-		p.Models, p.DefaultPrice, p.ToolPrices, p.Weight, p.BatchPercent, p.Catalog, p.Local, p.AllowFields = nil, nil, nil, 0, 0, "", false, nil
+		p.Models, p.DefaultPrice, p.ToolPrices, p.Weight, p.BatchPercent, p.Catalog, p.Local, p.AllowFields, p.IgnoreUnbilled = nil, nil, nil, 0, 0, "", false, nil, false
 		same := slices.IndexFunc(before, func(c providerClient) bool { return c.timeouts == timeouts && reflect.DeepEqual(c.config, p) })
 		if same >= 0 {
 			list = append(list, before[same])
@@ -128,7 +128,7 @@ func providerClients(cfg config.Config, before []providerClient) []providerClien
 func upstreams(cfg config.Config, clients []providerClient) []gateway.Upstream {
 	var list []gateway.Upstream
 	for n, p := range cfg.Providers {
-		list = append(list, gateway.Upstream{Provider: clients[n].provider, Weight: p.Weight, BatchPercent: p.BatchPercent, AllowFields: p.AllowFields})
+		list = append(list, gateway.Upstream{Provider: clients[n].provider, Weight: p.Weight, BatchPercent: p.BatchPercent, AllowFields: p.AllowFields, IgnoreUnbilled: p.IgnoreUnbilled})
 	}
 	if path, found := findEspeak(cfg); found {
 		list = append(list, gateway.Upstream{Provider: espeak.New(path), Weight: 1})

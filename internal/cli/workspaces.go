@@ -18,7 +18,7 @@ import (
 
 func newWorkspaces(e *env) *cobra.Command {
 	cmd := &cobra.Command{Use: "workspaces", Short: "Create, list and update workspaces", RunE: unknownCommand}
-	cmd.AddCommand(e.workspacesCreate(), e.workspacesList(), e.workspacesUpdate())
+	cmd.AddCommand(e.workspacesCreate(), e.workspacesList(), e.workspacesUpdate(), e.workspacesUnbilled())
 	return cmd
 }
 

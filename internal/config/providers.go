@@ -33,8 +33,9 @@ type Provider struct {
 	BatchPercent    int               `key:"batch_price_percent"` // 0 doesn't use its batch API
 	DefaultPrice    *ModelPrice       `key:"default_price"`
 	ToolPrices      *ToolPrices       `key:"tool_prices"`
-	AllowFields     []string          `key:"allow_fields"` // of requests, although they change prices
-	Models          []ProviderModel   `key:"models"`       // nil means all models in the table
+	AllowFields     []string          `key:"allow_fields"`    // of requests, although they change prices
+	IgnoreUnbilled  bool              `key:"ignore_unbilled"` // unbilled credits don't count toward limits
+	Models          []ProviderModel   `key:"models"`          // nil means all models in the table
 }
 
 // ProviderKey is one of several keys of a provider.

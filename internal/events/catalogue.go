@@ -30,6 +30,7 @@ const (
 	BatchExpired             Type = "batch.expired"
 	BatchCancelled           Type = "batch.cancelled"
 	BillingCreditsLow        Type = "billing.credits.low"
+	BillingUnbilledLimit     Type = "billing.unbilled_limit_reached"
 	BudgetThresholdReached   Type = "budget.threshold_reached"
 	BudgetWasExceeded        Type = "budget.exceeded"
 	KeyAutoRevoked           Type = "key.auto_revoked"
@@ -44,7 +45,7 @@ var Types = []Type{
 	AgentRunAwaitingApproval, AgentRunCompleted, AgentRunFailed,
 	ResponseCompleted, ResponseIncomplete, ResponseFailed, ResponseCancelled,
 	BatchCompleted, BatchFailed, BatchExpired, BatchCancelled,
-	BillingCreditsLow, BudgetThresholdReached, BudgetWasExceeded, KeyAutoRevoked,
+	BillingCreditsLow, BillingUnbilledLimit, BudgetThresholdReached, BudgetWasExceeded, KeyAutoRevoked,
 	EndpointFailing, EndpointPaused, DeliveryFailed,
 }
 
@@ -52,7 +53,7 @@ var Types = []Type{
 const everything = "*"
 
 // wildcards match all events of one resource.
-var wildcards = []string{"image.batch.*", "video.render.*", "voice.render.*", "voice.transcription.*", "agent.run.*", "response.*", "batch.*", "billing.credits.*", "budget.*", "key.*", "endpoint.*", "delivery.*"}
+var wildcards = []string{"image.batch.*", "video.render.*", "voice.render.*", "voice.transcription.*", "agent.run.*", "response.*", "batch.*", "billing.*", "billing.credits.*", "budget.*", "key.*", "endpoint.*", "delivery.*"}
 
 // maxPatterns is the maximum size of a subscription.
 const maxPatterns = 50

@@ -261,6 +261,16 @@ type CreditsLow struct {
 
 func (CreditsLow) eventType() Type { return BillingCreditsLow }
 
+// UnbilledLimitReached is the data of billing.unbilled_limit_reached.
+type UnbilledLimitReached struct {
+	Unbilled credits.Micro `json:"unbilled"`
+	Limit    credits.Micro `json:"limit"`
+	Period   string        `json:"period"`
+	ResetsAt int64         `json:"resets_at"`
+}
+
+func (UnbilledLimitReached) eventType() Type { return BillingUnbilledLimit }
+
 // BudgetAlert is the data of the events about budgets.
 type BudgetAlert struct {
 	LimitSource string        `json:"limit_source"`      // workspace, project, key or user

@@ -78,6 +78,9 @@ func Sample(t Type, now time.Time) Payload {
 	case BillingCreditsLow:
 		return CreditsLow{Remaining: 1_950 * credits.Credit, Threshold: 2_000 * credits.Credit, MonthlyCredits: 10_000 * credits.Credit,
 			Period: now.UTC().Format("2006-01")}
+	case BillingUnbilledLimit:
+		resets := time.Date(now.UTC().Year(), now.UTC().Month()+1, 1, 0, 0, 0, 0, time.UTC)
+		return UnbilledLimitReached{Unbilled: 512 * credits.Credit, Limit: 500 * credits.Credit, Period: now.UTC().Format("2006-01"), ResetsAt: resets.Unix()}
 	case BudgetThresholdReached:
 		return BudgetThreshold{BudgetAlert: sampleBudget(4_012*credits.Credit, now), Threshold: 80}
 	case BudgetWasExceeded:

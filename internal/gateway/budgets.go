@@ -25,6 +25,9 @@ func (g *Gateway) caps(ctx context.Context, c Call, targets []target, at time.Ti
 	if err != nil {
 		return nil, nil, err
 	}
+	if stop := workspace.UnbilledStop; stop != nil && stop.Period == string(spend.PeriodOf(at)) && !g.ignoresUnbilled(targets) {
+		return nil, nil, unbilledFault(stop)
+	}
 	caps = []spend.Cap{
 		{Account: spend.Account{Level: spend.Workspace, ID: p.WorkspaceID}, Limit: workspace.MonthlyCredits},
 		{Account: spend.Account{Level: spend.Key, ID: p.KeyID}, Limit: p.Raise.Apply(p.MonthlyBudget, at)},
@@ -45,6 +48,26 @@ func (g *Gateway) caps(ctx context.Context, c Call, targets []target, at time.Ti
 		caps = append(caps, u)
 	}
 	return caps, applied, nil
+}
+
+// unbilledSource is the limit of unbilled credits, as limit_source shows it.
+const unbilledSource = "unbilled"
+
+func unbilledFault(stop *accounts.UnbilledStop) error {
+	resets := spend.Period(stop.Period).End().Unix()
+	f := fault.New(fault.InsufficientCredits, "Requests of this workspace have cost %s credits more than was reserved for them this month. The limit is %s. Ask the operator of this server to reset it.", stop.Unbilled, stop.Limit)
+	f.Details = limitDetails{LimitSource: unbilledSource, Limit: stop.Limit, Spent: stop.Unbilled, ResetsAt: &resets}
+	return f
+}
+
+// ignoresUnbilled reports whether the operator ignores the unbilled credits of all providers of the targets.
+func (g *Gateway) ignoresUnbilled(targets []target) bool {
+	return len(targets) > 0 && !slices.ContainsFunc(targets, func(t target) bool { return !g.IgnoresUnbilled(t.provider.Name()) })
+}
+
+// IgnoresUnbilled reports whether the unbilled credits of a provider don't count toward limits.
+func (g *Gateway) IgnoresUnbilled(provider string) bool {
+	return slices.ContainsFunc(g.current.Load().Upstreams, func(u Upstream) bool { return u.IgnoreUnbilled && u.Provider.Name() == provider })
 }
 
 // callLimit is a limit of a call's key, of an ancestor of that key, or of the call's project.

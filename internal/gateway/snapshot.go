@@ -28,6 +28,8 @@ type Upstream struct {
 	BatchPercent int
 	// AllowFields are the fields of pricedFields that clients may use.
 	AllowFields []string
+	// IgnoreUnbilled means that the provider's unbilled credits don't count toward the limits of workspaces.
+	IgnoreUnbilled bool
 }
 
 // snapshot is the gateway with the settings that were current when a request began. The request

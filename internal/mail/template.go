@@ -135,6 +135,17 @@ type CreditsLow struct {
 
 func (CreditsLow) kind() string { return "credits_low" }
 
+// UnbilledLimit reports to operators that a workspace is stopped, because it has used too much without a charge.
+type UnbilledLimit struct {
+	Workspace   string // its name
+	WorkspaceID string
+	Unbilled    string
+	Limit       string
+	ResetsAt    time.Time
+}
+
+func (UnbilledLimit) kind() string { return "unbilled_limit" }
+
 // ApprovalRequested asks for a decision about tool calls.
 type ApprovalRequested struct {
 	Workspace   string // its name

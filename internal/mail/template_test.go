@@ -110,3 +110,16 @@ func TestLongTextsAreTruncated(t *testing.T) {
 		t.Errorf("the text has %d bytes", len(text))
 	}
 }
+
+func TestUnbilledEmailSaysHowToServeRequestsAgain(t *testing.T) {
+	t.Parallel()
+	subject, text := rendered(t, mail.UnbilledLimit{Workspace: "Acme", WorkspaceID: "ws_1", Unbilled: "512", Limit: "500", ResetsAt: time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)})
+	if subject != "Requests of Acme are stopped: too many unbilled credits" {
+		t.Errorf("the subject is %q", subject)
+	}
+	for _, want := range []string{"Acme (ws_1)", "512 credits", "500 credits", "1 April 2026, 00:00 UTC", "turnpike workspaces unbilled ws_1 --reset\n", "ignore_unbilled"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the text lacks %q:\n%s", want, text)
+		}
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
 	"turnpike/internal/mail"
+	"turnpike/internal/operators"
 	"turnpike/internal/spend"
 )
 
@@ -22,6 +23,7 @@ var notices = map[events.Type]func(*Service, context.Context, *db.Tx, *notice) e
 	events.BudgetThresholdReached: (*Service).notifyBudget,
 	events.BudgetWasExceeded:      (*Service).notifyBudget,
 	events.BillingCreditsLow:      (*Service).notifyCredits,
+	events.BillingUnbilledLimit:   (*Service).notifyUnbilled,
 
 	events.AgentRunAwaitingApproval: (*Service).notifyApproval,
 }
@@ -162,4 +164,24 @@ func (s *Service) notifyCredits(ctx context.Context, tx *db.Tx, n *notice) error
 	return s.post(ctx, tx, &Message{Type: string(n.Type), Title: "Credits are running low in " + n.workspace.Name,
 		Text: fmt.Sprintf("%s of %s monthly credits are left, below the threshold of %s. The month ends on %s.", low.Remaining, low.MonthlyCredits, low.Threshold, resets.UTC().Format("2 January 2006")),
 		URL:  data.Page, WorkspaceID: n.WorkspaceID, Environment: n.Environment, Data: n.data})
+}
+
+// notifyUnbilled emails the operators, who can reset the limit.
+func (s *Service) notifyUnbilled(ctx context.Context, tx *db.Tx, n *notice) error {
+	var reached events.UnbilledLimitReached
+	if err := n.decode(&reached); err != nil {
+		return err
+	}
+	list, err := operators.List(ctx, tx)
+	if err != nil {
+		return err
+	}
+	data := mail.UnbilledLimit{Workspace: n.workspace.Name, WorkspaceID: n.WorkspaceID, Unbilled: reached.Unbilled.String(), Limit: reached.Limit.String(),
+		ResetsAt: time.Unix(reached.ResetsAt, 0)}
+	for _, o := range list {
+		if err := s.Outbox.Enqueue(ctx, tx, mail.Message{WorkspaceID: n.WorkspaceID, To: o.Email, Once: n.ID, Data: data}); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -94,8 +94,8 @@ func (r *Reservation) Transferred(err error) {
 func (s *Settler) Refund(ctx context.Context, tx *db.Tx, requestID string) error {
 	var before audit.Entry
 	e, err := audit.Amend(ctx, tx, requestID, func(e *audit.Entry) {
-		before = *e
-		e.Credits, e.UnbilledCredits = 0, e.UnbilledCredits+e.Credits
+		e.Credits, e.UnbilledCredits, before = 0, e.UnbilledCredits+e.Credits, *e
+		before.UnbilledCredits = e.UnbilledCredits // it doesn't count toward the limit: the repetition isn't the workspace's
 	})
 	if err != nil || e == nil || before.Credits == 0 {
 		return err

@@ -87,6 +87,9 @@ func (t *totals) write(ctx context.Context, tx *db.Tx, s *Settler, alerts bool) 
 	if err := t.usage.write(ctx, tx); err != nil || !alerts {
 		return err
 	}
+	if err := s.stopUnbilled(ctx, tx, t, after); err != nil {
+		return err
+	}
 	return s.alertAll(ctx, tx, t, after)
 }
 

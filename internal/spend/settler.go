@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"turnpike/internal/access"
@@ -25,7 +26,8 @@ type Settler struct {
 	publisher *events.Publisher
 	now       func() time.Time
 	last      *db.Last[item]
-	flush     func(context.Context) // writes entries that wait for a commit; nil without a log
+	exempt    atomic.Pointer[func(provider string) bool] // see ExemptUnbilled; nil exempts none
+	flush     func(context.Context)                      // writes entries that wait for a commit; nil without a log
 
 	mu      sync.Mutex
 	budgets map[Account]*alertBudget       // a cache; an account's owner or workspace drops it when it changes
@@ -97,6 +99,7 @@ func (s *Settler) settleAll(ctx context.Context, tx *db.Tx, list []item) error {
 		} else {
 			direct.count(i.entry, c)
 		}
+		s.addUnbilled(later, i.entry)
 	}
 	slices.SortFunc(jobs, func(a, b *JobCharge) int { return strings.Compare(a.RequestID, b.RequestID) })
 	for _, c := range jobs {
@@ -106,6 +109,7 @@ func (s *Settler) settleAll(ctx context.Context, tx *db.Tx, list []item) error {
 		}
 		if amended != nil {
 			direct.count(*amended, charge{})
+			s.addUnbilled(direct, *amended)
 		}
 	}
 	if err := chargeJobs(ctx, tx, direct.postings, jobs); err != nil {
