@@ -154,7 +154,7 @@ func resourceRoutes() []Route {
 		{"POST", "/v1/webhooks/{id}/rotate_secret", access.WebhooksWrite, act(rotateEndpointSecret)},
 		{"POST", "/v1/webhooks/{id}/end_grace", access.WebhooksWrite, act(endEndpointGrace)},
 		{"POST", "/v1/webhooks/{id}/test", access.WebhooksWrite, act(testEndpoint)},
-		{"POST", "/v1/webhooks/{id}/replay", access.EventsReplay, act(replayEndpoint)},
+		{"POST", "/v1/webhooks/{id}/replay", access.EventsReplay, replayEndpoint},
 		{"GET", "/v1/tunnel", access.WebhooksWrite, openTunnel},
 
 		{"POST", openAIEndpointsPath, access.WebhooksWrite, act(createOpenAIEndpoint)},

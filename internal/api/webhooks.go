@@ -274,8 +274,35 @@ type replayEndpointRequest struct {
 	NewID  bool     `json:"new_id"`
 }
 
-func replayEndpoint(ctx context.Context, c *Call, tx *db.Tx, in replayEndpointRequest) (any, error) {
-	p := &webhooks.Replay{EndpointID: c.id(), Mode: in.Status, NewIDs: in.NewID}
+// replayEndpoint starts a replay. It counts the deliveries before the transaction.
+func replayEndpoint(c *Call) error {
+	body, err := c.readJSON(c.Limits.Body)
+	if err != nil {
+		return err
+	}
+	var in replayEndpointRequest
+	if err := jsonbody.DecodeStrict(body, &in); err != nil {
+		return err
+	}
+	var p *webhooks.Replay
+	return c.perform(body, action{
+		before: func() (err error) {
+			if p, err = in.replay(c.id()); err != nil {
+				return err
+			}
+			ctx, cancel := web.WithStorageTimeout(c.Context())
+			defer cancel()
+			return c.s.Webhooks.PlanReplay(ctx, c.Principal.Visibility(), p)
+		},
+		do: func(ctx context.Context, tx *db.Tx) (any, error) {
+			return show(p, c.s.Webhooks.StartReplay(ctx, tx, c.Actor(), c.Principal.Visibility(), p), newReplayObject)
+		},
+	})
+}
+
+// replay returns the replay that the request describes.
+func (in *replayEndpointRequest) replay(endpointID string) (*webhooks.Replay, error) {
+	p := &webhooks.Replay{EndpointID: endpointID, Mode: in.Status, NewIDs: in.NewID}
 	if in.Since == nil {
 		return nil, fault.Missing("since", "since is required: the Unix time from which events are replayed.")
 	}
@@ -298,8 +325,7 @@ func replayEndpoint(ctx context.Context, c *Call, tx *db.Tx, in replayEndpointRe
 		}
 		p.Types = append(p.Types, t)
 	}
-	err = c.s.Webhooks.StartReplay(ctx, tx, c.Actor(), c.Principal.Visibility(), p)
-	return show(p, err, newReplayObject)
+	return p, nil
 }
 
 type replayObject struct {
@@ -313,6 +339,7 @@ type replayObject struct {
 	Since       int64                `json:"since"`
 	Until       int64                `json:"until"`
 	Total       int64                `json:"total"`
+	Counting    bool                 `json:"counting"`
 	Done        int64                `json:"done"`
 	Environment accounts.Environment `json:"environment"`
 	CreatedAt   int64                `json:"created_at"`
@@ -322,7 +349,7 @@ type replayObject struct {
 func newReplayObject(p *webhooks.Replay) *replayObject {
 	types := web.Map(p.Types, func(t events.Type) string { return string(t) })
 	return &replayObject{ID: p.ID, Object: "replay", EndpointID: p.EndpointID, Status: p.State, Selection: p.Mode, Types: types, NewID: p.NewIDs,
-		Since: p.Since.Unix(), Until: p.Until.Unix(), Total: p.Total, Done: p.Done, Environment: p.Environment,
+		Since: p.Since.Unix(), Until: p.Until.Unix(), Total: p.Total, Counting: p.Counting, Done: p.Done, Environment: p.Environment,
 		CreatedAt: p.CreatedAt.Unix(), FinishedAt: unix(p.FinishedAt)}
 }
 

@@ -210,7 +210,7 @@ func (i *instance) buildWebhooks(ctx context.Context) error {
 	i.hooks = webhooks.New(webhooks.Options{DB: i.store.DB, Group: i.group, Ring: i.store.Ring, Publisher: i.events, Outbox: i.outbox, Node: i.node.ID,
 		Guard: guard, Notify: i.notifications.Notify,
 		Schedule: c.RetrySchedule, Timeout: c.Timeout, PerEndpoint: c.PerEndpoint, Slots: c.Concurrency,
-		Version: i.version, Link: i.fileURL, Now: i.now})
+		Version: i.version, Link: i.fileURL, LinkBase: i.URL(), Now: i.now})
 	i.tunnels = tunnel.NewHub(i.store.DB, i.hooks)
 	i.hooks.AddSender(webhooks.Tunnel, i.tunnels)
 	return i.disconnectEvicted(ctx)
@@ -371,6 +371,6 @@ func OpenArchive(d *db.DB, c config.Config, node string, now func() time.Time) (
 		FinalAfter: max(finalAfter, c.Media.Deadline, c.Responses.Deadline), Now: now})
 }
 
-func (i *instance) fileURL(t accounts.Tenant, sha256, name string, expires time.Time) string {
-	return i.files.URL(t, files.File{SHA256: sha256}, name, expires)
+func (i *instance) fileURL(base string, t accounts.Tenant, sha256, name string, expires time.Time) string {
+	return base + i.files.Path(t, files.File{SHA256: sha256}, name, expires)
 }

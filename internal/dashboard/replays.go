@@ -41,6 +41,9 @@ func startReplay(req *request, e *webhooks.Endpoint) (_ *view, err error) {
 		}
 		p.Types = append(p.Types, t)
 	}
+	if err := req.s.Webhooks.PlanReplay(req.Context(), req.principal.Visibility(), p); err != nil {
+		return nil, err
+	}
 	err = req.write(func(tx *db.Tx) error {
 		return req.s.Webhooks.StartReplay(req.Context(), tx, req.actor(), req.principal.Visibility(), p)
 	})

@@ -28,6 +28,11 @@ type link struct {
 // URL returns a signed URL. Browsers save the file under the name, which is
 // signed as well.
 func (s *Store) URL(t accounts.Tenant, f File, name string, expires time.Time) string {
+	return s.publicURL + s.Path(t, f, name, expires)
+}
+
+// Path returns the signed URL without the server's address.
+func (s *Store) Path(t accounts.Tenant, f File, name string, expires time.Time) string {
 	l := link{t, f.SHA256, name, strconv.FormatInt(expires.Unix(), 10)}
 	var path strings.Builder
 	for i, part := range []string{t.WorkspaceID, string(t.Environment), f.SHA256, name} {
@@ -36,7 +41,7 @@ func (s *Store) URL(t accounts.Tenant, f File, name string, expires time.Time) s
 		}
 		path.WriteString(url.PathEscape(part))
 	}
-	return s.publicURL + Prefix + path.String() + "?expires=" + l.expires + "&signature=" + l.sign(s.key)
+	return Prefix + path.String() + "?expires=" + l.expires + "&signature=" + l.sign(s.key)
 }
 
 // sign returns the signature of all parts. Each has its length as a prefix, so

@@ -41,10 +41,13 @@ type HeldExpiring struct {
 	Environment string
 	EndpointID  string
 	URL         string
-	Held        int64 // deliveries
+	Held        int64 // deliveries, counted up to MaxHeld
 	OldestAt    time.Time
 	ExpiresAt   time.Time // of the oldest
 }
+
+// MaxHeld is where counting held deliveries stops.
+const MaxHeld = 10_000
 
 func (HeldExpiring) kind() string { return "held_expiring" }
 

@@ -27,6 +27,9 @@ func TestReplayWithNewIDsEndsAfterClockWasSetBack(t *testing.T) {
 		arrived()
 		vis := visibility.Filter{Tenant: b.endpoint.Tenant}
 		p := &Replay{EndpointID: b.endpoint.ID, Mode: ReplayAll, NewIDs: true, Since: b.Now().Add(-time.Hour)}
+		if err := b.PlanReplay(t.Context(), vis, p); err != nil {
+			t.Fatal(err)
+		}
 		write(t, d, func(tx *db.Tx) error {
 			if err := b.StartReplay(t.Context(), tx, system, vis, p); err != nil {
 				return err

@@ -61,19 +61,33 @@ type Delivery struct {
 	EventAt    time.Time
 	CreatedAt  time.Time
 	FinishedAt *time.Time
+
+	linksBase string // the server's address in its links; empty without links
 }
 
 // newDelivery returns a delivery that is held if the endpoint is paused, and due now
 // otherwise. While a paused endpoint still discards its held deliveries, a new one is
-// due until it can be held. Its ID is derived from the event and the endpoint, so
-// that storing it twice changes nothing.
-func newDelivery(e *Endpoint, eventID string, t events.Type, eventAt, now time.Time) *Delivery {
+// due until it can be held, but not before those that are discarded. Its ID is derived from
+// the event and the endpoint, so that storing it twice changes nothing.
+func (s *Service) newDelivery(e *Endpoint, eventID string, t events.Type, eventAt, now time.Time) *Delivery {
 	d := &Delivery{ID: ids.Derive(ids.Delivery, eventID, e.ID), EventID: eventID, EndpointID: e.ID, Tenant: e.Tenant,
 		Type: t, State: Held, EventAt: eventAt, CreatedAt: now}
 	if e.Status == Active || e.chore == choreDiscard {
-		d.State, d.DueAt = Pending, &now
+		d.State, d.DueAt = Pending, e.notDiscarded(now)
+	}
+	if t.HasFiles() {
+		d.linksBase = s.LinkBase
 	}
 	return d
+}
+
+// notDiscarded returns the time, or when the latest discard ends if that is later, because the
+// clocks of nodes differ.
+func (e *Endpoint) notDiscarded(at time.Time) *time.Time {
+	if end := time.UnixMicro(e.discardBefore); at.Before(end) {
+		at = end
+	}
+	return &at
 }
 
 // withNewID gives the delivery an ID that isn't derived.
@@ -83,11 +97,11 @@ func (d *Delivery) withNewID() *Delivery {
 }
 
 var insertDeliveries = db.NewBulk("deliveries", "ON CONFLICT (id) DO NOTHING", "id text", "event_id text", "endpoint_id text", "workspace_id text", "environment text",
-	"type text", "status text", "attempts bigint", "tries bigint", "due_at bigint", "event_at bigint", "created_at bigint")
+	"type text", "status text", "attempts bigint", "tries bigint", "due_at bigint", "event_at bigint", "created_at bigint", "links_base text")
 
 func (d *Delivery) row() []any {
 	return []any{d.ID, d.EventID, d.EndpointID, d.WorkspaceID, string(d.Environment), string(d.Type), string(d.State), d.Attempts, d.Tries,
-		db.Micros(d.DueAt), d.EventAt.UnixMicro(), d.CreatedAt.UnixMicro()}
+		db.Micros(d.DueAt), d.EventAt.UnixMicro(), d.CreatedAt.UnixMicro(), db.OrNull(d.linksBase)}
 }
 
 const deliveryColumns = `id, event_id, endpoint_id, workspace_id, environment, type, status, reason, attempts, tries, due_at, event_at, created_at, finished_at`

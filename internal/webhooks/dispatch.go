@@ -22,6 +22,7 @@ type job struct {
 	again    bool // it succeeded before, and is replayed
 	typ      events.Type
 	linksAt  int64  // from when the validity of links in its body counts
+	base     string // of these links
 	body     string // empty if it is large; then it is read when it is sent
 }
 
@@ -29,7 +30,7 @@ type job struct {
 func (j *job) Key() lanes.Key { return lanes.Key{Due: j.due, ID: j.id} }
 
 var scanJob = db.Scanner(func(j *job) []any {
-	return []any{&j.id, &j.eventID, &j.attempts, &j.tries, &j.due, &j.sample, &j.again, &j.typ, &j.linksAt, &j.body}
+	return []any{&j.id, &j.eventID, &j.attempts, &j.tries, &j.due, &j.sample, &j.again, &j.typ, &j.linksAt, &j.base, &j.body}
 })
 
 // inlineBody is the maximum size of bodies that are read with their deliveries.
@@ -49,7 +50,11 @@ func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int
 		return none, fmt.Errorf("read endpoint: %w", err)
 	}
 	if e.Status != Active || e.DeletedAt != nil || e.chore != "" {
+		began := time.Now()
 		more, err := s.applyStatusInLane(ctx, e.ID)
+		if more {
+			yield(ctx, time.Since(began))
+		}
 		if err != nil || more {
 			return lanes.Batch[*job]{Rescan: more}, err
 		}
@@ -74,7 +79,7 @@ func (s *Service) Fetch(ctx context.Context, lane string, after lanes.Key, n int
 func (s *Service) dueAt(ctx context.Context, endpointID string, now time.Time, after lanes.Key, n int) ([]*job, error) {
 	// The limit is part of the statement, and has few values: SQLite compiles a
 	// statement again whenever the parameter of a LIMIT is bound.
-	query := fmt.Sprintf(`SELECT d.id, d.event_id, d.attempts, d.tries, d.due_at, e.sample, d.status = 'succeeded', d.type, COALESCE(d.links_at, d.created_at), CASE WHEN length(e.body) <= %d THEN e.body ELSE '' END
+	query := fmt.Sprintf(`SELECT d.id, d.event_id, d.attempts, d.tries, d.due_at, e.sample, d.status = 'succeeded', d.type, COALESCE(d.links_at, d.created_at), d.links_base, CASE WHEN length(e.body) <= %d THEN e.body ELSE '' END
 		FROM deliveries d JOIN events e ON e.id = d.event_id
 		WHERE d.endpoint_id = $1 AND d.due_at <= $2 AND (d.due_at, d.id) > ($3, $4) ORDER BY d.due_at, d.id LIMIT %d`, inlineBody, n)
 	jobs, err := db.List(ctx, s.DB, scanJob, query, endpointID, now.UnixMicro(), after.Due, after.ID)
@@ -88,7 +93,7 @@ func (s *Service) Work(ctx context.Context, lane string, j *job) lanes.Result {
 		slog.Warn("failed to read an endpoint; retrying", "endpoint", lane, "delivery", j.id, "err", err)
 		return lanes.Retry(ctx)
 	}
-	if t == nil || t.Status != Active || t.DeletedAt != nil {
+	if t == nil || t.Status != Active || t.DeletedAt != nil || t.chore == choreDiscard && j.due < t.discardBefore {
 		return lanes.Result{Healthy: true, Outcome: db.Written} // the next scan holds or discards it
 	}
 	r, err := s.attempt(ctx, t, j)

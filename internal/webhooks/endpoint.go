@@ -86,6 +86,9 @@ type Endpoint struct {
 	oldSecret string            // sealed
 	headers   map[string]string // sealed values by canonical name
 	chore     chore
+	// discardBefore is the time of the latest resume that discards, in microseconds. Later
+	// deliveries aren't due before it.
+	discardBefore int64
 
 	headerChanges HeaderChanges // to be applied by Create or Change
 }
@@ -107,12 +110,12 @@ const endpointColumns = `id, workspace_id, environment, project, kind, url, COAL
 	secret, COALESCE((SELECT o.secret_hint FROM endpoints o WHERE o.id = endpoints.mirrors), secret_hint),
 	old_secret, COALESCE((SELECT o.old_secret_until FROM endpoints o WHERE o.id = endpoints.mirrors), old_secret_until),
 	headers, CASE WHEN mirrors IS NULL THEN projects ELSE (SELECT o.projects FROM endpoints o WHERE o.id = endpoints.mirrors) END, requests_per_second,
-	mirrors, chore, created_at, created_by, deleted_at`
+	mirrors, chore, discard_before, created_at, created_by, deleted_at`
 
 var scanEndpoint = db.Scanner(func(e *Endpoint) []any {
 	return []any{&e.ID, &e.WorkspaceID, &e.Environment, &e.Project, &e.Kind, &e.URL, &e.Events, &e.Description, &e.Status, &e.PausedReason, &e.PausedAt,
 		&e.secret, &e.SecretHint, &e.oldSecret, &e.OldSecretUntil,
-		&e.headers, &e.Projects, &e.RequestsPerSecond, &e.Mirrors, &e.chore, &e.CreatedAt, &e.CreatedBy, &e.DeletedAt}
+		&e.headers, &e.Projects, &e.RequestsPerSecond, &e.Mirrors, &e.chore, &e.discardBefore, &e.CreatedAt, &e.CreatedBy, &e.DeletedAt}
 })
 
 // secretContext binds a sealed secret to its endpoint.
@@ -365,6 +368,14 @@ func (e *Endpoint) checkMirror(before *Endpoint) error {
 // Delete deletes an endpoint and the tunnels that mirror it. Undelivered deliveries
 // are discarded; the history stays readable.
 func (s *Service) Delete(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint) error {
+	if err := s.delete(ctx, tx, by, e); err != nil {
+		return err
+	}
+	return s.applyFirstBatch(ctx, tx, e)
+}
+
+// delete is Delete that leaves all deliveries to the lane.
+func (s *Service) delete(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint) error {
 	now := s.Now()
 	e.DeletedAt = &now
 	if _, err := tx.Exec(ctx, `UPDATE endpoints SET deleted_at = $2, chore = NULL, old_secret = NULL, old_secret_until = NULL WHERE id = $1`,
@@ -374,7 +385,7 @@ func (s *Service) Delete(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endp
 	if err := s.stopReplays(ctx, tx, e.ID); err != nil {
 		return err
 	}
-	if err := s.applyStatus(ctx, tx, e); err != nil {
+	if err := s.enqueueChores(ctx, tx, e); err != nil {
 		return err
 	}
 	tx.Signal(signalEndpoint, e.ID)
@@ -456,7 +467,7 @@ func (s *Service) SendTest(ctx context.Context, tx *db.Tx, by audit.Actor, e *En
 	if err != nil {
 		return nil, err
 	}
-	d := newDelivery(e, event.ID, event.Type, event.CreatedAt, s.Now())
+	d := s.newDelivery(e, event.ID, event.Type, event.CreatedAt, s.Now())
 	if _, err := insertDeliveries.Write(ctx, tx, [][]any{d.row()}); err != nil {
 		return nil, fmt.Errorf("store delivery: %w", err)
 	}

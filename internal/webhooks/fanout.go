@@ -142,11 +142,11 @@ func (s *Service) deliveriesOf(ctx context.Context, tx *db.Tx, list []events.Pen
 			} else if !included {
 				continue
 			}
-			d := newDelivery(e, event.ID, event.Type, event.CreatedAt, now)
+			d := s.newDelivery(e, event.ID, event.Type, event.CreatedAt, now)
 			rows = append(rows, d.row())
 			if d.DueAt != nil {
 				jobs[e.ID] = append(jobs[e.ID], &job{id: d.ID, eventID: event.ID, due: d.DueAt.UnixMicro(), sample: event.Sample,
-					typ: event.Type, linksAt: d.CreatedAt.UnixMicro(), body: event.Body})
+					typ: event.Type, linksAt: d.CreatedAt.UnixMicro(), base: d.linksBase, body: event.Body})
 			}
 		}
 	}

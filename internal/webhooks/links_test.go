@@ -33,8 +33,8 @@ func (r *recorder) Send(_ context.Context, _ *Endpoint, m *Message) Outcome {
 
 func (r *recorder) last() string { return r.bodies[len(r.bodies)-1] }
 
-// TestLinksStayTheSameUntilReplay: their validity counts from when the delivery was
-// created, replayed or resumed, and attempts don't change that.
+// TestLinksStayTheSameUntilReplay, on every node: their validity counts from when the delivery was
+// created, replayed or resumed, and they have the address of the node that did it.
 func TestLinksStayTheSameUntilReplay(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
@@ -44,8 +44,9 @@ func TestLinksStayTheSameUntilReplay(t *testing.T) {
 		s.Now = func() time.Time { return now }
 		s.SetSchedule(slices.Repeat([]time.Duration{time.Minute}, 10))
 		s.senders[HTTP] = sent
-		s.Link = func(t accounts.Tenant, sha256, name string, expires time.Time) string {
-			return fmt.Sprintf("https://api.example.com/%s/%s/%s/%s?expires=%d", t.WorkspaceID, t.Environment, sha256, name, expires.Unix())
+		s.LinkBase = "https://api.example.com"
+		s.Link = func(base string, t accounts.Tenant, sha256, name string, expires time.Time) string {
+			return fmt.Sprintf("%s/%s/%s/%s/%s?expires=%d", base, t.WorkspaceID, t.Environment, sha256, name, expires.Unix())
 		}
 		w := &accounts.Workspace{Name: "w"}
 		e := &Endpoint{Tenant: accounts.Tenant{Environment: accounts.Test}, URL: "https://example.com/", Events: []string{"*"}}
@@ -76,13 +77,21 @@ func TestLinksStayTheSameUntilReplay(t *testing.T) {
 			_, err = insertDeliveries.Write(ctx, tx, rows)
 			return err
 		})
+		// The attempts alternate between two nodes without a common address.
+		other := newService(t, d)
+		other.senders[HTTP], other.Link, other.LinkBase = sent, s.Link, "http://10.0.0.2:8080"
+		other.SetSchedule(*s.schedule.Load())
+		node, peer := s, other
 		attempt := func(j *job) {
 			t.Helper()
-			target, err := s.target(ctx, e.ID)
+			node, peer = peer, node
+			node.Now = func() time.Time { return now }
+			node.targets.forget("")
+			target, err := node.target(ctx, e.ID)
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := s.attempt(ctx, target, j)
+			r, err := node.attempt(ctx, target, j)
 			if err != nil {
 				t.Fatal(err)
 			}

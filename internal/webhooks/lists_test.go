@@ -40,7 +40,7 @@ func TestEventDeliveriesAreFoundByEventID(t *testing.T) {
 			var rows [][]any
 			for _, event := range list {
 				for _, e := range ends {
-					rows = append(rows, newDelivery(e, event.ID, event.Type, event.CreatedAt, time.Now()).row())
+					rows = append(rows, s.newDelivery(e, event.ID, event.Type, event.CreatedAt, time.Now()).row())
 				}
 			}
 			_, err = insertDeliveries.Write(ctx, tx, rows)
@@ -97,6 +97,9 @@ func TestListReplaysAndTunnels(t *testing.T) {
 		var begun []string
 		for _, e := range []*Endpoint{one, two, one} {
 			p := &Replay{EndpointID: e.ID, Since: time.Now().Add(-time.Hour)}
+			if err := s.PlanReplay(ctx, visibility.Filter{Tenant: w.In(accounts.Test)}, p); err != nil {
+				t.Fatal(err)
+			}
 			write(t, d, func(tx *db.Tx) error {
 				return s.StartReplay(ctx, tx, system, visibility.Filter{Tenant: w.In(accounts.Test)}, p)
 			})

@@ -3,6 +3,7 @@ package webhooks
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"turnpike/internal/audit"
@@ -13,14 +14,9 @@ import (
 	"turnpike/internal/mail"
 )
 
-const (
-	// statusBatch is how many deliveries one transaction holds, resumes or discards.
-	// The endpoint's lane does the rest.
-	statusBatch = 1000
-	// maxBatches is how many such batches a request may need, which takes some
-	// tenths of a second.
-	maxBatches = 20
-)
+// statusBatch is how many deliveries one transaction holds, resumes or discards: few enough
+// that a request in between waits only some milliseconds. The lane pauses after each batch.
+const statusBatch = 250
 
 // system is the actor of automatic changes.
 var system = audit.Actor{Name: "system"}
@@ -34,6 +30,9 @@ func (s *Service) Pause(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpo
 		return nil
 	}
 	if err := s.pause(ctx, tx, by, e, PausedManually); err != nil {
+		return err
+	}
+	if err := s.applyFirstBatch(ctx, tx, e); err != nil {
 		return err
 	}
 	return s.publishState(ctx, tx, e, events.EndpointState{Status: string(Paused), Reason: PausedManually, Since: e.PausedAt.Unix()})
@@ -52,7 +51,7 @@ func (s *Service) pause(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpo
 	if err := s.stopReplays(ctx, tx, e.ID); err != nil {
 		return err
 	}
-	if err := s.applyStatus(ctx, tx, e); err != nil {
+	if err := s.enqueueChores(ctx, tx, e); err != nil {
 		return err
 	}
 	tx.Signal(signalEndpoint, e.ID)
@@ -99,50 +98,44 @@ func (s *Service) Resume(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endp
 	todo := choreDeliver
 	if discard {
 		todo = choreDiscard
-		if err := s.holdAll(ctx, tx, e); err != nil {
-			return err
-		}
 	}
 	if err := s.resume(ctx, tx, e, todo); err != nil {
+		return err
+	}
+	if err := s.applyFirstBatch(ctx, tx, e); err != nil {
 		return err
 	}
 	return s.log(ctx, tx, by, loggedAction{e, "webhook.resumed", map[string]any{"held": string(todo)}})
 }
 
-// holdAll holds the deliveries that the lane hasn't held yet since the pause.
-func (s *Service) holdAll(ctx context.Context, tx *db.Tx, e *Endpoint) error {
-	for range maxBatches {
-		if more, err := s.hold(ctx, tx, e); err != nil || !more {
-			return err
-		}
-	}
-	return fault.New(fault.InvalidState, "Deliveries of %s are still being held. Retry in a moment.", e.ID)
-}
-
 func (s *Service) resume(ctx context.Context, tx *db.Tx, e *Endpoint, todo chore) error {
-	if e.chore == choreDiscard {
-		todo = choreDiscard // an earlier discard covers all held deliveries
+	if todo == choreDiscard {
+		e.discardBefore = s.Now().UnixMicro() + 1 // later than deliveries that are due now
+	} else if e.chore == choreDiscard {
+		todo = choreDiscard // an earlier discard covers all deliveries from before it
 	}
 	e.Status, e.PausedReason, e.PausedAt, e.chore = Active, "", nil, todo
-	if _, err := tx.Exec(ctx, `UPDATE endpoints SET status = $2, paused_reason = NULL, paused_at = NULL, warned_at = NULL, chore = $3 WHERE id = $1`,
-		e.ID, string(Active), string(todo)); err != nil {
+	if _, err := tx.Exec(ctx, `UPDATE endpoints SET status = $2, paused_reason = NULL, paused_at = NULL, warned_at = NULL, chore = $3, discard_before = $4 WHERE id = $1`,
+		e.ID, string(Active), string(todo), db.NullInt(e.discardBefore)); err != nil {
 		return fmt.Errorf("resume endpoint: %w", err)
 	}
 	if _, err := tx.Exec(ctx, "UPDATE endpoint_stats SET failing_at = NULL WHERE endpoint_id = $1", e.ID); err != nil {
 		return fmt.Errorf("resume endpoint: %w", err)
 	}
 	tx.Signal(signalEndpoint, e.ID)
-	return s.applyStatus(ctx, tx, e)
+	return s.enqueueChores(ctx, tx, e)
 }
 
-// applyStatus changes the endpoint's deliveries to match its status: a first batch
-// immediately, so that the response is right for all but large backlogs, and the
-// rest in the lane.
-func (s *Service) applyStatus(ctx context.Context, tx *db.Tx, e *Endpoint) error {
-	if _, err := s.applyStatusBatch(ctx, tx, e); err != nil {
-		return err
-	}
+// enqueueChores lets the endpoint's lane change its deliveries to match its status.
+func (s *Service) enqueueChores(ctx context.Context, tx *db.Tx, e *Endpoint) error {
 	return lanes.Enqueue(ctx, tx, Queue, map[string]time.Time{e.ID: s.Now()})
+}
+
+// applyFirstBatch changes a first batch of the endpoint's deliveries in the transaction of a
+// request, so that its response is right for all but large backlogs.
+func (s *Service) applyFirstBatch(ctx context.Context, tx *db.Tx, e *Endpoint) error {
+	_, err := s.applyStatusBatch(ctx, tx, e)
+	return err
 }
 
 // applyStatusInLane is applyStatusBatch in its own transaction.
@@ -158,38 +151,47 @@ func (s *Service) applyStatusInLane(ctx context.Context, endpointID string) (mor
 	return more, err
 }
 
-const (
-	areDue  = "due_at IS NOT NULL"
-	areHeld = "status = 'held'"
-)
+// maxYield limits how long a lane pauses after a batch, because it occupies one of the node's scans.
+const maxYield = 50 * time.Millisecond
+
+// yield leaves the database to requests for as long as a batch took.
+func yield(ctx context.Context, took time.Duration) {
+	select {
+	case <-time.After(min(took, maxYield)):
+	case <-ctx.Done():
+	}
+}
 
 // applyStatusBatch changes up to a batch of deliveries. A discard comes before
 // anything else is held, also if the endpoint was paused again: until it is done it
 // covers all held deliveries.
 func (s *Service) applyStatusBatch(ctx context.Context, tx *db.Tx, e *Endpoint) (more bool, err error) {
-	now := s.Now().UnixMicro()
-	discard := func(where, reason string) deliveryChange {
-		return deliveryChange{discarding("$3", "$4"), where, []any{reason, now}}
-	}
+	id, now := []any{e.ID}, s.Now().UnixMicro()
+	deleted, resumed := []any{DiscardedDeleted, now}, []any{DiscardedResume, now}
+	var list []change
 	switch {
 	case e.DeletedAt != nil:
-		if more, err = discard(areDue, DiscardedDeleted).apply(ctx, tx, e); err != nil || more {
-			return more, err
-		}
-		return discard(areHeld, DiscardedDeleted).apply(ctx, tx, e)
+		list = []change{{areDue, id, discardDue, deleted}, {areHeld, id, discardHeld, deleted}}
 	case e.chore == choreDiscard:
-		more, err = discard(areHeld, DiscardedResume).apply(ctx, tx, e)
+		// A pause may not have held all of them yet. New deliveries aren't due before
+		// discardBefore, and have no attempt, so that they aren't retrying.
+		list = []change{{areHeld, id, discardHeld, resumed}, {areDueBefore, []any{e.ID, e.discardBefore}, discardDue, resumed}, {areRetrying, id, discardDue, resumed}}
 	case e.Status == Paused:
-		return s.hold(ctx, tx, e)
+		list = []change{{areDue, id, holdDeliveries, nil}}
 	case e.chore == choreDeliver:
 		// Due since the event, so that the oldest goes first. Links that are valid
 		// from that time would have expired.
-		more, err = deliveryChange{"status = 'pending', tries = 0, due_at = event_at, links_at = $3", areHeld, []any{now}}.apply(ctx, tx, e)
-	default:
-		return false, nil
+		list = []change{{areHeld, id, resumeDeliveries, []any{now, s.LinkBase}}}
 	}
-	if err != nil || more {
-		return more, err
+	left := statusBatch
+	for _, c := range list {
+		n, err := c.apply(ctx, tx, left)
+		if left -= n; err != nil || left <= 0 {
+			return true, err
+		}
+	}
+	if e.chore == "" || e.DeletedAt != nil {
+		return false, nil
 	}
 	if _, err = tx.Exec(ctx, "UPDATE endpoints SET chore = NULL WHERE id = $1", e.ID); err != nil {
 		return false, err
@@ -198,38 +200,64 @@ func (s *Service) applyStatusBatch(ctx context.Context, tx *db.Tx, e *Endpoint) 
 	return s.applyStatusBatch(ctx, tx, e)
 }
 
-func (s *Service) hold(ctx context.Context, tx *db.Tx, e *Endpoint) (more bool, err error) {
-	return deliveryChange{set: "status = " + unlessSucceeded("status", "'held'") + ", due_at = NULL", where: areDue}.apply(ctx, tx, e)
+// Sets of deliveries to change. Each is read in the order of one index, so that a batch reads
+// only what it changes.
+const (
+	areDue       = "deliveries WHERE endpoint_id = $1 AND due_at IS NOT NULL ORDER BY due_at, id"
+	areDueBefore = "deliveries WHERE endpoint_id = $1 AND due_at < $2 ORDER BY due_at, id"
+	areHeld      = "deliveries WHERE endpoint_id = $1 AND status = 'held' ORDER BY id"
+	areRetrying  = "deliveries WHERE endpoint_id = $1 AND status = 'retrying' ORDER BY id"
+)
+
+// change is a change of a set of deliveries. Holding, resuming, discarding, expiring and
+// replaying are changes.
+type change struct {
+	from   string
+	args   []any
+	write  *db.Bulk // its first column is the ID
+	values []any    // of the other columns
+}
+
+// apply changes up to n deliveries and returns how many it selected. It selects them without a
+// lock and then locks them in the order of their IDs, as all transactions do, so that they don't
+// deadlock. The statement that writes checks the state again.
+func (c change) apply(ctx context.Context, tx *db.Tx, n int) (selected int, err error) {
+	list, err := db.List(ctx, tx, db.Value[string], fmt.Sprintf("SELECT id FROM %s LIMIT %d", c.from, n), c.args...)
+	if err != nil {
+		return 0, fmt.Errorf("select deliveries: %w", err)
+	}
+	slices.Sort(list)
+	rows := make([][]any, len(list))
+	for i, id := range list {
+		rows[i] = append([]any{id}, c.values...)
+	}
+	_, err = c.write.Write(ctx, tx, rows)
+	return len(list), db.Wrap(err, "change deliveries")
 }
 
 // unlessSucceeded returns the value of a column that a delivery keeps if it succeeded. Such a
 // delivery is due only while it is replayed.
 func unlessSucceeded(column, value string) string {
-	return "CASE WHEN status = 'succeeded' THEN " + column + " ELSE " + value + " END"
+	return column + " = CASE WHEN deliveries.status = 'succeeded' THEN deliveries." + column + " ELSE " + value + " END"
 }
 
-// discarding returns the assignments that discard a delivery, or end the replay of one that
-// succeeded.
-func discarding(reason, now string) string {
-	return "status = " + unlessSucceeded("status", "'discarded'") + ", reason = " + unlessSucceeded("reason", reason) +
-		", due_at = NULL, finished_at = " + unlessSucceeded("finished_at", now)
-}
+var (
+	holdDeliveries = db.NewBulkUpdate("deliveries", unlessSucceeded("status", "'held'")+", due_at = NULL",
+		"deliveries.id = v.id AND deliveries.due_at IS NOT NULL", "id text")
+	resumeDeliveries = db.NewBulkUpdate("deliveries", "status = 'pending', tries = 0, due_at = deliveries.event_at, links_at = v.now, "+
+		"links_base = CASE WHEN deliveries.links_base IS NULL THEN NULL ELSE v.base END",
+		"deliveries.id = v.id AND deliveries.status = 'held'", "id text", "now bigint", "base text")
+	discardDue        = newDiscard("deliveries.due_at IS NOT NULL")
+	discardHeld       = newDiscard("deliveries.status = 'held'")
+	discardUnfinished = newDiscard(isUnfinished)
+)
 
-// deliveryChange changes deliveries that match a condition. Its args begin at $3.
-type deliveryChange struct {
-	set, where string
-	args       []any
-}
-
-// apply changes up to a batch of the endpoint's deliveries. They are locked, so
-// that PostgreSQL re-reads those that an attempt has just changed, and selected in a
-// common table expression, because PostgreSQL may run a subquery once per row: it would
-// then lock another batch each time.
-func (c deliveryChange) apply(ctx context.Context, tx *db.Tx, e *Endpoint) (more bool, err error) {
-	n, err := tx.Exec(ctx, "WITH batch AS MATERIALIZED (SELECT id FROM deliveries WHERE endpoint_id = $1 AND "+c.where+" ORDER BY id LIMIT $2"+tx.Lock("deliveries")+
-		") UPDATE deliveries SET "+c.set+" WHERE id IN (SELECT id FROM batch)",
-		append([]any{e.ID, int64(statusBatch)}, c.args...)...)
-	return n == statusBatch, db.Wrap(err, "change deliveries")
+// newDiscard returns the statement that discards deliveries if they are still in a state. It
+// also ends the replay of a delivery that succeeded.
+func newDiscard(state string) *db.Bulk {
+	return db.NewBulkUpdate("deliveries", unlessSucceeded("status", "'discarded'")+", "+unlessSucceeded("reason", "v.why")+
+		", due_at = NULL, "+unlessSucceeded("finished_at", "v.now"),
+		"deliveries.id = v.id AND "+state, "id text", "why text", "now bigint")
 }
 
 // HeldCount counts the held deliveries of an endpoint, up to a bound.

@@ -68,7 +68,7 @@ func (b *fixture) arrive(n int) (made []string) {
 		made = nil
 		var rows [][]any
 		for range n {
-			d := newDelivery(e, ids.New(ids.Event), events.BillingCreditsLow, time.Now(), time.Now())
+			d := b.newDelivery(e, ids.New(ids.Event), events.BillingCreditsLow, time.Now(), time.Now())
 			made, rows = append(made, d.ID), append(rows, d.row())
 		}
 		_, err := insertDeliveries.Write(b.t.Context(), tx, rows)
@@ -183,7 +183,10 @@ func TestDeliveredDuringPauseStaysSucceeded(t *testing.T) {
 			return // it has one writer
 		}
 		for name, change := range map[string]func(b *fixture, tx *db.Tx) error{
-			"held":     func(b *fixture, tx *db.Tx) error { _, err := b.hold(t.Context(), tx, b.endpoint); return err },
+			"held": func(b *fixture, tx *db.Tx) error {
+				_, err := change{from: areDue, args: []any{b.endpoint.ID}, write: holdDeliveries}.apply(t.Context(), tx, 10)
+				return err
+			},
 			"given up": func(b *fixture, tx *db.Tx) error { _, err := b.expireLate(t.Context(), tx, 10); return err },
 		} {
 			b := newFixture(t, d)

@@ -26,7 +26,7 @@ const (
 )
 
 const (
-	isUnfinished = "(due_at IS NOT NULL OR status = 'held')"
+	isUnfinished = "(deliveries.due_at IS NOT NULL OR deliveries.status = 'held')"
 	// isKept matches deliveries that are kept longer than others of their age. $2 is
 	// the time since which expired ones stay visible.
 	isKept = "(" + isUnfinished + " OR COALESCE(reason, '') = '" + DiscardedExpired + "' AND finished_at > $2)"
@@ -101,8 +101,8 @@ func (s *Service) longHeld(ctx context.Context, q db.Querier, before time.Time, 
 	return out, nil
 }
 
-// expireHeld discards deliveries that were held too long. It locks them: a resume at
-// the same time must win.
+// expireHeld discards deliveries that were held too long. It reads the oldest of each endpoint
+// only: the rest would be read each time, while few expire.
 func (s *Service) expireHeld(ctx context.Context, tx *db.Tx, n int64) (total int64, err error) {
 	before := s.Now().Add(-heldLife)
 	late, err := s.longHeld(ctx, tx, before, "")
@@ -110,13 +110,12 @@ func (s *Service) expireHeld(ctx context.Context, tx *db.Tx, n int64) (total int
 		return 0, err
 	}
 	for e := range late {
-		done, err := tx.Exec(ctx, `UPDATE deliveries SET status = 'discarded', reason = $2, finished_at = $3 WHERE id IN
-			(SELECT id FROM deliveries WHERE endpoint_id = $1 AND status = 'held' AND event_at < $4 ORDER BY id LIMIT $5`+tx.Lock("deliveries")+`)`,
-			e.ID, DiscardedExpired, s.Now().UnixMicro(), before.UnixMicro(), n-total)
+		oldest := fmt.Sprintf("(SELECT id, event_at FROM %s LIMIT %d) AS oldest WHERE event_at < $2", areHeld, n)
+		done, err := change{oldest, []any{e.ID, before.UnixMicro()}, discardHeld, []any{DiscardedExpired, s.Now().UnixMicro()}}.apply(ctx, tx, int(n-total))
 		if err != nil {
 			return 0, fmt.Errorf("expire held deliveries of %s: %w", e.ID, err)
 		}
-		if total += done; total >= n {
+		if total += int64(done); total >= n {
 			break
 		}
 	}
@@ -126,9 +125,10 @@ func (s *Service) expireHeld(ctx context.Context, tx *db.Tx, n int64) (total int
 // expireLate discards unfinished deliveries that are old enough to be deleted, which
 // happens if no server ran for weeks.
 func (s *Service) expireLate(ctx context.Context, tx *db.Tx, n int64) (int64, error) {
-	return tx.Exec(ctx, `UPDATE deliveries SET `+discarding("$2", "$3")+` WHERE id IN
-		(SELECT id FROM deliveries WHERE id < $1 AND `+isUnfinished+` ORDER BY id LIMIT $4`+tx.Lock("deliveries")+`)`,
-		ids.Floor(ids.Delivery, s.RowsBefore()), DiscardedExpired, s.Now().UnixMicro(), n)
+	late := change{"deliveries WHERE id < $1 AND " + isUnfinished + " ORDER BY id", []any{ids.Floor(ids.Delivery, s.RowsBefore())}, discardUnfinished,
+		[]any{DiscardedExpired, s.Now().UnixMicro()}}
+	done, err := late.apply(ctx, tx, int(n))
+	return int64(done), err
 }
 
 // warnHeld emails the admins of endpoints whose held deliveries expire within a week,
@@ -139,7 +139,7 @@ func (s *Service) warnHeld(ctx context.Context, tx *db.Tx, _ int64) (int64, erro
 		return 0, err
 	}
 	for e, oldest := range late {
-		held, err := s.HeldCount(ctx, tx, e.ID, 1_000_000)
+		held, err := s.HeldCount(ctx, tx, e.ID, mail.MaxHeld)
 		if err != nil {
 			return 0, err
 		}

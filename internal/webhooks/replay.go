@@ -48,14 +48,14 @@ func (s *Service) ReplayDelivery(ctx context.Context, tx *db.Tx, by audit.Actor,
 		return nil, err
 	}
 	if in.NewID {
-		d = newDelivery(e, d.EventID, d.Type, d.EventAt, now).withNewID()
+		d = s.newDelivery(e, d.EventID, d.Type, d.EventAt, now).withNewID()
 		_, err = insertDeliveries.Write(ctx, tx, [][]any{d.row()})
 	} else {
-		d.Reason, d.Tries, d.DueAt = "", 0, &now
+		d.Reason, d.Tries, d.DueAt = "", 0, e.notDiscarded(now)
 		if d.State != Succeeded {
 			d.State, d.FinishedAt = Pending, nil
 		}
-		_, err = tx.Exec(ctx, makeDueAgain+" WHERE id = $2", now.UnixMicro(), d.ID)
+		_, err = replayDeliveries.Write(ctx, tx, [][]any{s.newDelivery(e, d.EventID, d.Type, d.EventAt, now).replayOf(d.ID, true)})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("replay delivery: %w", err)
@@ -66,10 +66,16 @@ func (s *Service) ReplayDelivery(ctx context.Context, tx *db.Tx, by audit.Actor,
 	return d, s.log(ctx, tx, by, loggedAction{e, "delivery.replayed", map[string]any{"delivery": in.DeliveryID, "as": d.ID}})
 }
 
-// makeDueAgain restarts a delivery. $1 is the current time. A delivery that succeeded
-// stays so, whatever comes of the replay.
-const makeDueAgain = `UPDATE deliveries SET status = CASE WHEN status = 'succeeded' THEN status ELSE 'pending' END,
-	finished_at = CASE WHEN status = 'succeeded' THEN finished_at ELSE NULL END, reason = NULL, tries = 0, due_at = $1, links_at = $1`
+// replayDeliveries restarts deliveries: those that no pause or attempt waits for, or any. One that
+// succeeded stays so, whatever comes of the replay.
+var replayDeliveries = db.NewBulkUpdate("deliveries", unlessSucceeded("status", "'pending'")+", "+unlessSucceeded("finished_at", "NULL")+
+	", reason = NULL, tries = 0, due_at = v.due, links_at = v.due, links_base = v.base",
+	"deliveries.id = v.id AND (v.forced OR NOT "+isUnfinished+")", "id text", "due bigint", "base text", "forced boolean")
+
+// replayOf returns the row for replayDeliveries that makes a stored delivery due like a new one.
+func (d *Delivery) replayOf(id string, forced bool) []any {
+	return []any{id, db.Micros(d.DueAt), db.OrNull(d.linksBase), forced}
+}
 
 func outsideWindow(param string) error {
 	return fault.Param(fault.OutsideReplayWindow, param, "Events can be replayed for 30 days.")
@@ -92,7 +98,7 @@ func replayable(e *Endpoint) error {
 const (
 	ReplayFailed = "failed" // deliveries whose last retry failed
 	ReplayAll    = "all"    // every delivery
-	ReplayMissed = "missed" // events without a delivery to this endpoint; the total counts all events
+	ReplayMissed = "missed" // events without a delivery to this endpoint; Total and Done count all events
 )
 
 // States of a replay.
@@ -114,36 +120,63 @@ type Replay struct {
 	NewIDs     bool
 	Since      time.Time
 	Until      time.Time
-	Total      int64
+	Total      int64 // as far as Counting got
 	Done       int64
+	Counting   bool // the lane still counts
 	CreatedAt  time.Time
 	FinishedAt *time.Time
 
-	at string // the last ID that was read
+	at      string // the last ID that was replayed or skipped
+	counted string // the last ID that was counted; empty if all are
 }
 
-const replayColumns = `id, endpoint_id, workspace_id, environment, status, mode, types, new_ids, since, until, at, total, done, created_at, finished_at`
+const replayColumns = `id, endpoint_id, workspace_id, environment, status, mode, types, new_ids, since, until, at, counted_to, total, done, created_at, finished_at`
 
-var scanReplay = db.Scanner(func(p *Replay) []any {
-	return []any{&p.ID, &p.EndpointID, &p.WorkspaceID, &p.Environment, &p.State, &p.Mode, &p.Types, &p.NewIDs, &p.Since, &p.Until, &p.at, &p.Total, &p.Done,
+var scanReplayFields = db.Scanner(func(p *Replay) []any {
+	return []any{&p.ID, &p.EndpointID, &p.WorkspaceID, &p.Environment, &p.State, &p.Mode, &p.Types, &p.NewIDs, &p.Since, &p.Until, &p.at, &p.counted, &p.Total, &p.Done,
 		&p.CreatedAt, &p.FinishedAt}
 })
 
-// StartReplay stores a replay of a visible endpoint. The endpoint's lane sends it.
-func (s *Service) StartReplay(ctx context.Context, tx *db.Tx, by audit.Actor, vis visibility.Filter, p *Replay) error {
-	// The lock keeps the endpoint from being paused, and another replay from starting.
-	e, err := find(ctx, tx, p.EndpointID, tx.Lock("endpoints"))
-	if err == nil && !e.visible(vis) {
-		err = db.ErrNotFound
-	}
+func scanReplay(r db.Row) (*Replay, error) {
+	p, err := scanReplayFields(r)
+	p.Counting = p.counted != "" && p.State == ReplayRunning
+	return p, err
+}
+
+// PlanReplay checks a replay of a visible endpoint and counts its first deliveries, outside a
+// transaction. Most replays are counted completely. StartReplay stores it.
+func (s *Service) PlanReplay(ctx context.Context, vis visibility.Filter, p *Replay) error {
+	e, err := s.replayTarget(ctx, s.DB, vis, p.EndpointID, "")
 	if err != nil {
-		return db.OrNoSuch(err, "webhook endpoint", p.EndpointID)
-	}
-	if err := replayable(e); err != nil {
 		return err
 	}
 	now := s.Now()
 	if err := p.validate(now); err != nil {
+		return err
+	}
+	p.ID, p.State, p.CreatedAt, p.Tenant = ids.New(ids.Replay), ReplayRunning, now, e.Tenant
+	p.at = p.start()
+	p.counted = p.at
+	return s.count(ctx, e, p)
+}
+
+// replayTarget returns a visible endpoint that can replay.
+func (s *Service) replayTarget(ctx context.Context, q db.Querier, vis visibility.Filter, id, lock string) (*Endpoint, error) {
+	e, err := find(ctx, q, id, lock)
+	if err == nil && !e.visible(vis) {
+		err = db.ErrNotFound
+	}
+	if err != nil {
+		return nil, db.OrNoSuch(err, "webhook endpoint", id)
+	}
+	return e, replayable(e)
+}
+
+// StartReplay stores a planned replay. The endpoint's lane sends it.
+func (s *Service) StartReplay(ctx context.Context, tx *db.Tx, by audit.Actor, vis visibility.Filter, p *Replay) error {
+	// The lock keeps the endpoint from being paused, and another replay from starting.
+	e, err := s.replayTarget(ctx, tx, vis, p.EndpointID, tx.Lock("endpoints"))
+	if err != nil {
 		return err
 	}
 	running, err := db.Value[string](tx.QueryRow(ctx, "SELECT id FROM replays WHERE endpoint_id = $1 AND status = 'running' LIMIT 1", e.ID))
@@ -153,18 +186,12 @@ func (s *Service) StartReplay(ctx context.Context, tx *db.Tx, by audit.Actor, vi
 	if !errors.Is(err, db.ErrNotFound) {
 		return fmt.Errorf("find running replay: %w", err)
 	}
-	p.ID, p.State, p.CreatedAt = ids.New(ids.Replay), ReplayRunning, now
-	p.Tenant = e.Tenant
-	// Counted outside the transaction: a long count must not block other writes.
-	if p.Total, err = s.countReplay(ctx, s.DB, e, p); err != nil {
-		return fmt.Errorf("count replay: %w", err)
-	}
 	if _, err = tx.Exec(ctx, db.Insert("replays", replayColumns),
 		p.ID, p.EndpointID, p.WorkspaceID, p.Environment, p.State, p.Mode, db.JSON(p.Types), p.NewIDs,
-		p.Since.UnixMicro(), p.Until.UnixMicro(), "", p.Total, 0, p.CreatedAt.UnixMicro(), nil); err != nil {
+		p.Since.UnixMicro(), p.Until.UnixMicro(), p.at, db.OrNull(p.counted), p.Total, 0, p.CreatedAt.UnixMicro(), nil); err != nil {
 		return fmt.Errorf("store replay: %w", err)
 	}
-	if err := lanes.Enqueue(ctx, tx, Queue, map[string]time.Time{e.ID: now}); err != nil {
+	if err := lanes.Enqueue(ctx, tx, Queue, map[string]time.Time{e.ID: s.Now()}); err != nil {
 		return err
 	}
 	return s.log(ctx, tx, by, loggedAction{e, "webhook.replayed", map[string]any{"replay": p.ID, "status": p.Mode, "total": p.Total}})
@@ -215,50 +242,69 @@ func (s *Service) stopReplays(ctx context.Context, tx *db.Tx, endpointID string)
 	return err
 }
 
-// candidates returns the query for the rows to replay: $1 is their owner, $2 and $3
-// are the time range, $4 and $5 the range of IDs, both exclusive. Other arguments
-// follow. Deliveries in progress are left alone.
-func (p *Replay) candidates(e *Endpoint) string {
+// replayStep is how many deliveries or events a step of a replay reads.
+const replayStep = 1000
+
+// candidate is an event or a delivery that a replay may send.
+type candidate struct {
+	id, eventID string
+	typ         events.Type
+	at          time.Time
+	finished    bool   // a delivery that isn't pending, retrying or held
+	sample      bool   // an event
+	project     string // of an event
+	about       string // the endpoint that an event is about
+}
+
+// candidates reads the next deliveries or events of the endpoint after an ID: replayStep of them, or
+// all that are left. It reads them by an index and leaves the selection to selects, so that a step is
+// bounded, however few of them are selected.
+func (p *Replay) candidates(ctx context.Context, q db.Querier, e *Endpoint, after string) ([]candidate, error) {
+	query, args := p.query(e, after)
+	return db.List(ctx, q, func(r db.Row) (c candidate, err error) {
+		err = db.Scan(r, &c.id, &c.eventID, &c.typ, &c.at, &c.finished, &c.sample, &c.project, &c.about)
+		return c, err
+	}, query, args...)
+}
+
+func (p *Replay) query(e *Endpoint, after string) (query string, args []any) {
+	query, args = "SELECT id, event_id, type, event_at, NOT "+isUnfinished+", FALSE, NULL, NULL FROM deliveries WHERE endpoint_id = $1", []any{e.ID}
 	switch p.Mode {
-	case ReplayMissed:
-		// All events, or those of the endpoint's projects. A delivery that exists
-		// isn't stored again.
-		project := ""
-		if list := e.onlyProjects(); len(list) > 0 {
-			places, _ := db.Places(make([]any, 7), list)
-			project = " AND c.project IN " + places
-		}
-		return `FROM events c WHERE c.workspace_id = $1 AND c.environment = $6 AND c.created_at >= $2 AND c.created_at < $3 AND c.id > $4 AND c.id < $5
-			AND NOT c.sample AND (c.about IS NULL OR c.about <> $7)` + project
 	case ReplayFailed:
-		return replayRange + " AND c.status = 'failed'"
+		query += " AND status = 'failed'"
+	case ReplayMissed:
+		query, args = "SELECT id, id, type, created_at, TRUE, sample, project, about FROM events WHERE workspace_id = $1 AND environment = $2", []any{e.WorkspaceID, e.Environment}
 	}
-	return replayRange + " AND c.status IN ('succeeded', 'failed', 'discarded') AND c.due_at IS NULL"
+	n := len(args)
+	query += fmt.Sprintf(" AND id > $%d AND id < $%d ORDER BY id LIMIT %d", n+1, n+2, replayStep)
+	return query, append(args, after, p.end())
 }
 
-// onlyProjects returns the projects whose events the endpoint gets; nil means all.
-func (e *Endpoint) onlyProjects() []string {
-	if e.Project != "" {
-		return []string{e.Project}
-	}
-	return e.Projects
+// selects reports whether the replay counts and sends a candidate. Deliveries in progress are left alone.
+func (p *Replay) selects(e *Endpoint, c candidate) bool {
+	return c.finished && !c.sample && !c.at.Before(p.Since) && c.at.Before(p.Until) && (len(p.Types) == 0 || slices.Contains(p.Types, c.typ)) &&
+		(p.Mode != ReplayMissed || c.typ.Matches(e.Events) && e.takes(c.project) && !e.isSubject(c.about))
 }
 
-const replayRange = "FROM deliveries c WHERE c.endpoint_id = $1 AND c.event_at >= $2 AND c.event_at < $3 AND c.id > $4 AND c.id < $5"
+// idMargin is more than the time between an event's ID and its created_at, which is some milliseconds.
+const idMargin = 10 * time.Minute
 
-// args returns the arguments of candidates. All IDs sort by time, so the replay's
-// ID excludes the deliveries that it creates.
-func (p *Replay) args(e *Endpoint, after string) []any {
+// start is an ID before those of all deliveries or events to replay. It goes back from the replay's
+// ID, so that it is a time of the clock that IDs have.
+func (p *Replay) start() string {
+	prefix := ids.Delivery
 	if p.Mode == ReplayMissed {
-		before := ids.Event + strings.TrimPrefix(p.ID, ids.Replay)
-		_, args := db.Places([]any{e.WorkspaceID, p.Since.UnixMicro(), p.Until.UnixMicro(), after, before, e.Environment, cmp.Or(e.Mirrors, e.ID)}, e.onlyProjects())
-		return args
+		prefix = ids.Event
 	}
-	return []any{e.ID, p.Since.UnixMicro(), p.Until.UnixMicro(), after, p.end()}
+	return ids.Floor(prefix, ids.Time(p.ID).Add(p.Since.Sub(p.CreatedAt)-idMargin))
 }
 
-// end is an ID after those of all deliveries to replay.
+// end is an ID after those of all deliveries or events to replay. All IDs sort by time, so
+// the replay's ID excludes the deliveries that it creates.
 func (p *Replay) end() string {
+	if p.Mode == ReplayMissed {
+		return ids.Event + strings.TrimPrefix(p.ID, ids.Replay)
+	}
 	end, _ := ids.DerivedFrom(ids.Delivery, p.ID)
 	return end
 }
@@ -273,116 +319,100 @@ func (p *Replay) copied(d *Delivery, first string) *Delivery {
 	return d
 }
 
-// includes reports whether the replay sends events of the type.
-func (p *Replay) includes(e *Endpoint, t events.Type) bool {
-	if p.Mode == ReplayMissed && !t.Matches(e.Events) {
-		return false
+// count counts the next deliveries of a replay.
+func (s *Service) count(ctx context.Context, e *Endpoint, p *Replay) error {
+	list, err := p.candidates(ctx, s.DB, e, p.counted)
+	if err != nil {
+		return fmt.Errorf("count replay: %w", err)
 	}
-	return len(p.Types) == 0 || slices.Contains(p.Types, t)
+	for _, c := range list {
+		p.counted = c.id
+		if p.selects(e, c) {
+			p.Total++
+		}
+	}
+	if p.Counting = len(list) == replayStep; !p.Counting {
+		p.counted = ""
+	}
+	return nil
 }
 
-func (s *Service) countReplay(ctx context.Context, q db.Querier, e *Endpoint, p *Replay) (total int64, err error) {
-	rows, err := q.Query(ctx, "SELECT c.type, count(*) "+p.candidates(e)+" GROUP BY c.type", p.args(e, "")...)
-	err = db.Each(rows, err, func(r db.Row) error {
-		var typ string
-		var n int64
-		if err := r.Scan(&typ, &n); err != nil {
-			return err
-		}
-		if p.includes(e, events.Type(typ)) {
-			total += n
-		}
-		return nil
-	})
-	return total, err
-}
-
-// feedReplay makes the next n deliveries of the endpoint's oldest replay due. They
-// are few, so that live events are delivered in between.
+// feedReplay counts some more deliveries of the endpoint's oldest replay, and makes the next of them
+// due: at most n, and few, so that live events are delivered in between. It reads them before
+// the transaction that changes them.
 func (s *Service) feedReplay(ctx context.Context, e *Endpoint, n int) (fed bool, err error) {
-	const running = " FROM replays WHERE endpoint_id = $1 AND status = 'running'"
-	err = s.DB.QueryRow(ctx, "SELECT EXISTS (SELECT 1"+running+")", e.ID).Scan(&fed)
-	if err != nil || !fed {
-		return false, err
+	const running = "SELECT " + replayColumns + " FROM replays WHERE endpoint_id = $1 AND status = 'running' ORDER BY id LIMIT 1"
+	p, err := scanReplay(s.DB.QueryRow(ctx, running, e.ID))
+	if errors.Is(err, db.ErrNotFound) {
+		return false, nil
 	}
+	if err != nil {
+		return false, fmt.Errorf("read replay: %w", err)
+	}
+	from := p.at
+	list, err := p.candidates(ctx, s.DB, e, from)
+	if err == nil && p.Counting {
+		err = s.count(ctx, e, p)
+	}
+	if err != nil {
+		return false, fmt.Errorf("read replay: %w", err)
+	}
+	rows := s.take(e, p, list, min(n, statusBatch))
 	err = s.DB.Write(ctx, func(tx *db.Tx) error {
-		fed = false
-		p, err := scanReplay(tx.QueryRow(ctx, "SELECT "+replayColumns+running+" ORDER BY id LIMIT 1"+tx.Lock("replays"), e.ID))
-		if errors.Is(err, db.ErrNotFound) {
-			return nil
+		now, err := scanReplay(tx.QueryRow(ctx, running+tx.Lock("replays"), e.ID))
+		if errors.Is(err, db.ErrNotFound) || err == nil && (now.ID != p.ID || now.at != from) {
+			return nil // it was stopped, or another node has fed it
 		}
 		if err != nil {
 			return err
 		}
-		fed = true
-		return s.feed(ctx, tx, e, p, n)
+		return s.feed(ctx, tx, p, rows)
 	})
-	if err != nil {
-		return false, fmt.Errorf("replay: %w", err)
-	}
-	return fed, nil
+	return true, db.Wrap(err, "replay")
 }
 
-// lookAhead is how many candidates one step of a replay reads; it skips types that
-// the replay doesn't include.
-const lookAhead = 1000
+// fedRows are the rows of a step.
+type fedRows struct{ created, again [][]any }
 
-// candidate is an event or a delivery that a replay may send.
-type candidate struct {
-	id, eventID string
-	typ         events.Type
-	at          time.Time
-}
-
-func (p *Replay) readCandidates(ctx context.Context, tx *db.Tx, e *Endpoint) ([]candidate, error) {
-	columns := "c.id, c.event_id, c.type, c.event_at "
-	if p.Mode == ReplayMissed {
-		columns = "c.id, c.id, c.type, c.created_at "
-	}
-	scan := func(r db.Row) (c candidate, err error) {
-		err = db.Scan(r, &c.id, &c.eventID, &c.typ, &c.at)
-		return c, err
-	}
-	return db.List(ctx, tx, scan, fmt.Sprintf("SELECT "+columns+p.candidates(e)+" ORDER BY c.id LIMIT %d", lookAhead), p.args(e, p.at)...)
-}
-
-// feed makes the next n deliveries of a replay due, and stores its progress.
-func (s *Service) feed(ctx context.Context, tx *db.Tx, e *Endpoint, p *Replay, n int) error {
-	list, err := p.readCandidates(ctx, tx, e)
-	if err != nil {
-		return err
-	}
-	now := s.Now()
-	limit, complete := p.Done+int64(n), len(list) < lookAhead
-	var created [][]any
+// take selects up to n of the candidates, and advances the replay.
+func (s *Service) take(e *Endpoint, p *Replay, list []candidate, n int) (rows fedRows) {
+	now, limit := s.Now(), p.Done+int64(n)
 	for _, c := range list {
 		if p.Done == limit {
-			complete = false
-			break
+			return rows
 		}
 		p.at = c.id
-		if !p.includes(e, c.typ) {
+		if !p.selects(e, c) {
 			continue
 		}
 		p.Done++
-		d := newDelivery(e, c.eventID, c.typ, c.at, now)
-		if p.Mode == ReplayMissed {
-			created = append(created, d.row())
-		} else if p.NewIDs {
-			created = append(created, p.copied(d, c.id).row())
-		} else if _, err := tx.Exec(ctx, makeDueAgain+" WHERE id = $2", now.UnixMicro(), c.id); err != nil {
-			return err
+		d := s.newDelivery(e, c.eventID, c.typ, c.at, now)
+		switch {
+		case p.Mode == ReplayMissed:
+			rows.created = append(rows.created, d.row())
+		case p.NewIDs:
+			rows.created = append(rows.created, p.copied(d, c.id).row())
+		default:
+			rows.again = append(rows.again, d.replayOf(c.id, false))
 		}
 	}
-	if _, err := insertDeliveries.Write(ctx, tx, created); err != nil {
+	if len(list) < replayStep {
+		p.State, p.FinishedAt = ReplayCompleted, &now
+	}
+	return rows
+}
+
+// feed makes deliveries of a replay due, and stores its progress.
+func (s *Service) feed(ctx context.Context, tx *db.Tx, p *Replay, rows fedRows) error {
+	if _, err := insertDeliveries.Write(ctx, tx, rows.created); err != nil {
 		return err
 	}
-	state, finished := ReplayRunning, any(nil)
-	if complete {
-		state, finished = ReplayCompleted, now.UnixMicro()
+	if _, err := replayDeliveries.Write(ctx, tx, rows.again); err != nil {
+		return err
 	}
-	// Deliveries that were in progress when the replay was counted may have ended.
+	// Deliveries that were in progress when they were counted may have ended.
 	p.Total = max(p.Total, p.Done)
-	_, err = tx.Exec(ctx, "UPDATE replays SET at = $2, done = $3, total = $4, status = $5, finished_at = $6 WHERE id = $1", p.ID, p.at, p.Done, p.Total, state, finished)
+	_, err := tx.Exec(ctx, "UPDATE replays SET at = $2, counted_to = $3, done = $4, total = $5, status = $6, finished_at = $7 WHERE id = $1",
+		p.ID, p.at, db.OrNull(p.counted), p.Done, p.Total, p.State, db.Micros(p.FinishedAt))
 	return err
 }

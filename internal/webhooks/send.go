@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -97,15 +98,15 @@ func (s *Service) attempt(ctx context.Context, t *target, j *job) (*result, erro
 // linkLife is how long a link in a delivery is valid.
 const linkLife = 48 * time.Hour
 
-// linked returns the body with links to its files. Their validity counts from a
-// stored time, so that every attempt sends the same bytes.
+// linked returns the body with links to its files. The server's address in them and the time from
+// which their validity counts are stored, so that every attempt of every node sends the same bytes.
 func (s *Service) linked(t *target, j *job, body []byte) ([]byte, error) {
 	if s.Link == nil || !j.typ.HasFiles() {
 		return body, nil
 	}
-	expires := time.UnixMicro(j.linksAt).Add(linkLife)
+	expires, base := time.UnixMicro(j.linksAt).Add(linkLife), cmp.Or(j.base, s.LinkBase)
 	return events.Link(j.typ, body, func(sha256, name string) (string, int64) {
-		return s.Link(t.Tenant, sha256, name, expires), expires.Unix()
+		return s.Link(base, t.Tenant, sha256, name, expires), expires.Unix()
 	})
 }
 

@@ -48,9 +48,11 @@ type Options struct {
 	Version     string // for the User-Agent
 	// Notify tells people about events, in the transaction that fans them out. It may be nil.
 	Notify func(ctx context.Context, tx *db.Tx, list []events.Pending) error
-	// Link signs the URL of a workspace's file, for events that contain files.
-	Link func(t accounts.Tenant, sha256, name string, expires time.Time) string
-	Now  func() time.Time
+	// Link signs the URL of a workspace's file below a server's address, for events that contain files.
+	Link func(base string, t accounts.Tenant, sha256, name string, expires time.Time) string
+	// LinkBase is this node's address in links. Deliveries store it, because nodes may have different ones.
+	LinkBase string
+	Now      func() time.Time
 }
 
 // Service delivers webhooks on this node.

@@ -135,7 +135,7 @@ func (s *Service) deleteMirrors(ctx context.Context, tx *db.Tx, by audit.Actor, 
 		return fmt.Errorf("read mirrors of %s: %w", origin.ID, err)
 	}
 	for _, e := range list {
-		if err := s.Delete(ctx, tx, by, e); err != nil {
+		if err := s.delete(ctx, tx, by, e); err != nil {
 			return fmt.Errorf("delete tunnel %s: %w", e.ID, err)
 		}
 	}
@@ -182,7 +182,7 @@ func (s *Service) removeTunnels(ctx context.Context, tx *db.Tx, n int64) (int64,
 		return 0, err
 	}
 	for _, e := range list {
-		if err := s.Delete(ctx, tx, system, e); err != nil {
+		if err := s.delete(ctx, tx, system, e); err != nil {
 			return 0, fmt.Errorf("delete tunnel %s: %w", e.ID, err)
 		}
 	}
