@@ -189,6 +189,13 @@ func TakePending(ctx context.Context, tx *db.Tx, n, inline int) ([]Pending, erro
 	return list, db.Wrap(err, "take pending events")
 }
 
+// ReadPending returns a stored event as TakePending did, without its body.
+func ReadPending(ctx context.Context, q db.Querier, id string) (e Pending, err error) {
+	err = db.Scan(q.QueryRow(ctx, "SELECT id, workspace_id, environment, type, sample, created_at, about FROM events WHERE id = $1", id),
+		&e.ID, &e.WorkspaceID, &e.Environment, &e.Type, &e.Sample, &e.CreatedAt, &e.About)
+	return e, err
+}
+
 // Projects returns the projects of events by event ID. Events without a project
 // are left out.
 func Projects(ctx context.Context, q db.Querier, list []Pending) (map[string]string, error) {

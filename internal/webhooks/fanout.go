@@ -38,77 +38,92 @@ func (s *Service) wakeFanout() {
 func (s *Service) runFanout(ctx context.Context) {
 	tick := time.NewTicker(fanoutPoll)
 	defer tick.Stop()
-	n, behind := maxFanout, false
 	for {
-		for ctx.Err() == nil {
-			took, made, err := s.fanOut(ctx, n, behind)
-			if err != nil {
-				if ctx.Err() == nil {
-					slog.Warn("failed to fan out events; retrying", "err", err, "retry_in", fanoutPoll)
-				}
-				break
-			}
-			behind = took == n
-			if made > manyDeliveries {
-				n = max(1, n/2)
-			} else {
-				n = min(2*n, maxFanout)
-			}
-			if !behind {
-				break
-			}
-		}
+		s.fanOutPending(ctx)
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.fanWake:
 		case <-tick.C:
+			if err := s.retryParked(ctx); err != nil {
+				slog.Warn("failed to fan out parked events; retrying", "err", err, "retry_in", fanoutPoll)
+			}
+		}
+	}
+}
+
+// fanOutPending fans out events until none is pending.
+func (s *Service) fanOutPending(ctx context.Context) {
+	n, behind := maxFanout, false
+	for ctx.Err() == nil {
+		took, made, err := s.fanOut(ctx, n, behind)
+		if err != nil {
+			if err = s.isolate(ctx, took, err); err != nil {
+				if ctx.Err() == nil {
+					slog.Warn("failed to fan out events; retrying", "err", err, "retry_in", fanoutPoll)
+				}
+				return
+			}
+			n = max(1, len(took)/2) // to find the event that fails
+			continue
+		}
+		if behind = len(took) == n; !behind {
+			return
+		}
+		if made > manyDeliveries {
+			n = max(1, n/2)
+		} else {
+			n = min(2*n, maxFanout)
 		}
 	}
 }
 
 // fanOut creates the deliveries of up to n pending events in one transaction, so
 // that an event is fanned out once. If it is behind, lanes have enough items, and
-// are only marked.
-func (s *Service) fanOut(ctx context.Context, n int, behind bool) (took, made int, err error) {
+// are only marked. It returns the events that it took, also if they failed.
+func (s *Service) fanOut(ctx context.Context, n int, behind bool) (took []events.Pending, made int, err error) {
 	if !behind {
 		found, err := events.HasPending(ctx, s.DB)
 		if err != nil || !found {
-			return 0, 0, err
+			return nil, 0, err
 		}
 	}
 	inline := inlineBody
 	if behind {
 		inline = 0
 	}
-	now := s.Now()
 	err = s.DB.Write(ctx, func(tx *db.Tx) error {
-		list, err := events.TakePending(ctx, tx, n, inline)
-		if err != nil {
+		if took, err = events.TakePending(ctx, tx, n, inline); err != nil {
 			return err
 		}
-		if s.Notify != nil {
-			if err := s.Notify(ctx, tx, list); err != nil {
-				return err
-			}
-		}
-		rows, jobs, err := s.deliveriesOf(ctx, tx, list, now)
-		if err != nil {
-			return err
-		}
-		took, made = len(list), len(rows)
-		stored, err := insertDeliveries.Write(ctx, tx, rows)
-		if err != nil {
-			return fmt.Errorf("store deliveries: %w", err)
-		}
-		if behind || stored < int64(len(rows)) {
-			// The jobs have no bodies, or a replay created some of the deliveries
-			// before: the lanes must be scanned.
-			return lanes.Enqueue(ctx, tx, Queue, dueLanes(jobs, now))
-		}
-		return s.runner.EnqueueNow(ctx, tx, jobs, now)
+		made, err = s.fanOutIn(ctx, tx, took, !behind)
+		return err
 	})
 	return took, made, err
+}
+
+// fanOutIn creates the deliveries of events. Their lanes get them if the events have their bodies.
+func (s *Service) fanOutIn(ctx context.Context, tx *db.Tx, list []events.Pending, bodies bool) (made int, err error) {
+	now := s.Now()
+	if s.Notify != nil {
+		if err := s.Notify(ctx, tx, list); err != nil {
+			return 0, err
+		}
+	}
+	rows, jobs, err := s.deliveriesOf(ctx, tx, list, now)
+	if err != nil {
+		return 0, err
+	}
+	stored, err := insertDeliveries.Write(ctx, tx, rows)
+	if err != nil {
+		return 0, fmt.Errorf("store deliveries: %w", err)
+	}
+	if !bodies || stored < int64(len(rows)) {
+		// The jobs have no bodies, or a replay created some of the deliveries
+		// before: the lanes must be scanned.
+		return len(rows), lanes.Enqueue(ctx, tx, Queue, dueLanes(jobs, now))
+	}
+	return len(rows), s.runner.EnqueueNow(ctx, tx, jobs, now)
 }
 
 func dueLanes(jobs map[string][]*job, at time.Time) map[string]time.Time {

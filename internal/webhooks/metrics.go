@@ -39,6 +39,7 @@ var (
 	oldestDesc  = prometheus.NewDesc("turnpike_webhook_oldest_due_seconds", "Seconds since the oldest due delivery became due.", nil, nil)
 	pausedDesc  = prometheus.NewDesc("turnpike_webhook_paused_endpoints", "Paused endpoints.", nil, nil)
 	newDesc     = prometheus.NewDesc("turnpike_webhook_new_events", "Events that are not fanned out yet.", nil, nil)
+	parkedDesc  = prometheus.NewDesc("turnpike_webhook_parked_events", "Events whose fan-out failed; they are retried one by one.", nil, nil)
 	lanesDesc   = prometheus.NewDesc("turnpike_webhook_lanes", "Endpoints whose deliveries this node runs.", nil, nil)
 	runningDesc = prometheus.NewDesc("turnpike_webhook_attempts_running", "Running attempts on this node, by the state of the endpoint: well or slow.", []string{"endpoint"}, nil)
 )
@@ -63,16 +64,17 @@ func (s *Service) Collect(out chan<- prometheus.Metric) {
 
 func (s *Service) collectStored(ctx context.Context, gauge func(d *prometheus.Desc, v float64, labels ...string)) error {
 	now := s.Now()
-	var due, paused, fresh int64
+	var due, paused, fresh, parked int64
 	var oldest *int64
 	err := s.DB.QueryRow(ctx, `SELECT (SELECT count(*) FROM endpoints WHERE status = 'paused' AND kind = 'http' AND deleted_at IS NULL),
-		(SELECT count(*) FROM new_events), count(*), min(due_at) FROM deliveries WHERE due_at <= $1`, now.UnixMicro()).Scan(&paused, &fresh, &due, &oldest)
+		(SELECT count(*) FROM new_events), (SELECT count(*) FROM parked_events), count(*), min(due_at) FROM deliveries WHERE due_at <= $1`, now.UnixMicro()).Scan(&paused, &fresh, &parked, &due, &oldest)
 	if err != nil {
 		return err
 	}
 	gauge(dueDesc, float64(due))
 	gauge(pausedDesc, float64(paused))
 	gauge(newDesc, float64(fresh))
+	gauge(parkedDesc, float64(parked))
 	age := 0.0
 	if oldest != nil {
 		age = max(0, now.Sub(time.UnixMicro(*oldest)).Seconds())

@@ -392,6 +392,7 @@ func TestWebhookMetricsCountDeliveries(t *testing.T) {
 			"turnpike_webhook_due_deliveries":                     0,
 			"turnpike_webhook_oldest_due_seconds":                 0,
 			"turnpike_webhook_new_events":                         0,
+			"turnpike_webhook_parked_events":                      0,
 			"turnpike_webhook_paused_endpoints":                   0,
 			`turnpike_webhook_attempts_running{endpoint="well"}`:  0,
 			`turnpike_webhook_attempts_running{endpoint="slow"}`:  0,
