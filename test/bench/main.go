@@ -25,6 +25,7 @@ type options struct {
 	wait     time.Duration // for a quiet machine
 	only     string        // a part's name, empty for all
 	sizes    []int         // numbers of stored deliveries to measure with
+	logged   int           // log entries of the large tables
 	output   string
 	profile  string // written instead of measuring
 	dir      string // everything the run writes
@@ -44,6 +45,7 @@ var parts = []struct {
 	{"media", measureMedia},
 	{"agents", measureAgents},
 	{"pages", measurePages},
+	{"large", measureLarge},
 }
 
 func main() {
@@ -62,8 +64,9 @@ func parseFlags() options {
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds; each measures everything once, and the median counts")
 	flag.DurationVar(&o.duration, "duration", 3*time.Second, "length of one measurement, at most 8s")
 	flag.DurationVar(&o.wait, "wait", 4*time.Minute, "how long each part waits for a quiet machine and repeats disturbed measurements")
-	flag.StringVar(&o.only, "only", "", "measure only chat, gateway, limits, nodes, formats, webhooks, media, agents or pages, and print the report instead of writing it")
+	flag.StringVar(&o.only, "only", "", "measure only chat, gateway, limits, nodes, formats, webhooks, media, agents, pages or large, and print the report instead of writing it")
 	largest := flag.Int("largest", 1_000_000, "largest number of stored deliveries to measure with, besides a tenth and a hundredth of it")
+	flag.IntVar(&o.logged, "logged", 2_000_000, "log entries of the large tables, with three quarters of that in deliveries and in stored responses, and a quarter in waiting deliveries")
 	flag.StringVar(&o.output, "output", "docs/benchmarks.md", "file to write the report to; empty writes none")
 	flag.StringVar(&o.profile, "profile", "", "file to write a CPU profile of gateway requests to, instead of measuring")
 	flag.StringVar(&o.dir, "dir", "", "directory on the disk to measure (default: the system's temporary directory)")
@@ -72,7 +75,7 @@ func parseFlags() options {
 	for _, p := range parts {
 		known = known || p.name == o.only
 	}
-	if !known || *largest < 100 || o.rounds < 1 || o.duration <= 0 || o.duration > 8*time.Second || flag.NArg() > 0 {
+	if !known || *largest < 100 || o.logged < 4 || o.rounds < 1 || o.duration <= 0 || o.duration > 8*time.Second || flag.NArg() > 0 {
 		flag.Usage()
 		os.Exit(2)
 	}

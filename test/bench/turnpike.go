@@ -39,6 +39,7 @@ func settings(at program.Place) config.Config {
 	if at.DatabaseURL != "" { // otherwise the key is in the data directory
 		cfg.DatabaseURL, cfg.MasterKey = config.SecretURL(at.DatabaseURL), program.MasterKey
 	}
+	cfg.Limits.TestRequestsPerMinute = 0
 	cfg.Limits.ReadsPerMinute, cfg.Limits.WorkspaceReadsPerMinute = 0, 0
 	cfg.Limits.WritesPerMinute, cfg.Limits.WorkspaceWritesPerMinute = 0, 0
 	cfg.Webhooks.AllowHTTP = true
