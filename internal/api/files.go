@@ -75,7 +75,7 @@ func createFile(c *Call) error {
 	}
 	return c.perform(identity, action{
 		before: func() error {
-			if err := c.s.DB.Write(c.Context(), func(tx *db.Tx) error { return c.s.APIFiles.CheckRoom(c.Context(), tx, f.WorkspaceID, f.Bytes) }); err != nil {
+			if err := c.s.APIFiles.CheckRoom(c.Context(), f); err != nil {
 				return err
 			}
 			var err error
@@ -88,10 +88,7 @@ func createFile(c *Call) error {
 			if err := c.createProjectIn(ctx, tx); err != nil {
 				return nil, err
 			}
-			if err := c.s.APIFiles.CheckRoom(ctx, tx, f.WorkspaceID, f.Bytes); err != nil {
-				return nil, err
-			}
-			return renderFile(f), c.s.APIFiles.Insert(ctx, tx, f)
+			return renderFile(f), c.s.APIFiles.InsertUpload(ctx, tx, f)
 		},
 		after: func(err error) {
 			if err != nil && !errors.Is(err, db.ErrInDoubt) {

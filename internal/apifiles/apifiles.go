@@ -78,18 +78,27 @@ func (s *Store) Insert(ctx context.Context, tx *db.Tx, f *File) error {
 	return db.Wrap(err, "store a file")
 }
 
-// CheckRoom fails if the workspace may not store so many more bytes. In a transaction that
-// inserts the file, no concurrent upload exceeds the limit.
-func (s *Store) CheckRoom(ctx context.Context, tx *db.Tx, workspaceID string, bytes int64) error {
-	if err := accounts.LockWorkspace(ctx, tx, workspaceID); err != nil {
+// InsertUpload is Insert that fails if the workspace has no room. The insert locks the count of stored
+// bytes, so no concurrent upload exceeds the limit.
+func (s *Store) InsertUpload(ctx context.Context, tx *db.Tx, f *File) error {
+	if err := s.Insert(ctx, tx, f); err != nil {
 		return err
 	}
-	stored, err := accounts.StoredBytes(ctx, tx, workspaceID)
+	return s.checkRoom(ctx, tx, f, f.Bytes)
+}
+
+// CheckRoom fails if the workspace has no room for a file.
+func (s *Store) CheckRoom(ctx context.Context, f *File) error { return s.checkRoom(ctx, s.db, f, 0) }
+
+// checkRoom is CheckRoom for a file of which the database already counts some bytes.
+func (s *Store) checkRoom(ctx context.Context, q db.Querier, f *File, counted int64) error {
+	stored, err := accounts.StoredBytes(ctx, q, f.WorkspaceID)
 	if err != nil {
 		return err
 	}
-	if limit := s.MaxBytes.Load(); stored+bytes > limit {
-		return fault.New(fault.LimitReached, "The workspace stores %d of %d bytes, and this file has %d. Delete files that you no longer need, or wait until they expire.", stored, limit, bytes)
+	stored -= counted
+	if limit := s.MaxBytes.Load(); stored+f.Bytes > limit {
+		return fault.New(fault.LimitReached, "The workspace stores %d of %d bytes, and this file has %d. Delete files that you no longer need, or wait until they expire.", stored, limit, f.Bytes)
 	}
 	return nil
 }
@@ -123,15 +132,25 @@ func (s *Store) Delete(ctx context.Context, tx *db.Tx, f visibility.Filter, id s
 	if err != nil {
 		return db.OrNoSuch(err, "file", id)
 	}
-	return s.remove(ctx, tx, found)
+	return s.remove(ctx, tx, []*File{found})
 }
 
-func (s *Store) remove(ctx context.Context, tx *db.Tx, f *File) error {
-	if err := s.content.Drop(ctx, tx, f.Tenant, f.ID); err != nil {
-		return err
+// remove deletes files. One statement deletes their rows, because each statement locks the counts of stored
+// bytes in one order.
+func (s *Store) remove(ctx context.Context, tx *db.Tx, list []*File) error {
+	deleted := make([]string, len(list))
+	for i, f := range list {
+		deleted[i] = f.ID
+		if err := s.content.Drop(ctx, tx, f.Tenant, f.ID); err != nil {
+			return err
+		}
 	}
-	_, err := tx.Exec(ctx, "DELETE FROM api_files WHERE id = $1", f.ID)
-	return db.Wrap(err, "delete a file")
+	if len(list) == 0 {
+		return nil
+	}
+	places, args := db.Places(nil, deleted)
+	_, err := tx.Exec(ctx, "DELETE FROM api_files WHERE id IN "+places, args...)
+	return db.Wrap(err, "delete files")
 }
 
 // Purge deletes expired files.
@@ -141,10 +160,8 @@ func (s *Store) Purge(ctx context.Context, tx *db.Tx, limit int64) (int64, error
 	if err != nil {
 		return 0, fmt.Errorf("read expired files: %w", err)
 	}
-	for _, f := range list {
-		if err := s.remove(ctx, tx, f); err != nil {
-			return 0, err
-		}
+	if err := s.remove(ctx, tx, list); err != nil {
+		return 0, err
 	}
 	if int64(len(list)) == n {
 		return limit, nil // there may be more
@@ -152,7 +169,7 @@ func (s *Store) Purge(ctx context.Context, tx *db.Tx, limit int64) (int64, error
 	return int64(len(list)), nil
 }
 
-// purgeBatch is how many files a transaction deletes, with three statements each.
+// purgeBatch is how many files a transaction deletes, with two statements each.
 const purgeBatch = 64
 
 // NewID returns an ID for a new file.

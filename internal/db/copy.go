@@ -13,10 +13,10 @@ const (
 )
 
 // Tables lists the tables of a SQLite database in the order of their creation, so
-// that referenced tables come first. It omits the table of migrations.
+// that referenced tables come first. It omits the table of migrations, and stored_bytes, which triggers fill.
 func Tables(ctx context.Context, from Querier) ([]string, error) {
 	names, err := List(ctx, from, Value[string], `SELECT name FROM sqlite_master
-		WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!' AND name <> 'schema_migrations' ORDER BY rowid`)
+		WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!' AND name NOT IN ('schema_migrations', 'stored_bytes') ORDER BY rowid`)
 	return names, Wrap(err, "list tables")
 }
 

@@ -191,3 +191,39 @@ func TestMigrationsKeepThePreviousVersionRunning(t *testing.T) {
 		}
 	}
 }
+
+// B6: what was stored before the count existed is counted, too.
+func TestMigrationCountsStoredBytes(t *testing.T) {
+	t.Parallel()
+	d, err := Open(t.Context(), filepath.Join(t.TempDir(), "turnpike.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	before := slices.IndexFunc(Migrations(), func(m Migration) bool { return m.Name == "bounded_queries" })
+	if _, err := d.migrate(t.Context(), Migrations()[:before], allowAll); err != nil {
+		t.Fatal(err)
+	}
+	err = d.Write(t.Context(), func(tx *Tx) error {
+		for _, statement := range []string{
+			"INSERT INTO responses (id, workspace_id, bytes, environment, reader, content, created_at, expires_at) VALUES ('1', 'ws_1', 1, '', '', '', 0, 0), ('2', 'ws_2', 10, '', '', '', 0, 0)",
+			"INSERT INTO conversation_items (conversation_id, position, workspace_id, bytes, id, content) VALUES ('c', 1, 'ws_1', 100, '', '')",
+			"INSERT INTO api_files (id, workspace_id, bytes, environment, purpose, filename, sha256, created_at, expires_at) VALUES ('1', 'ws_1', 1000, '', '', '', '', 0, 0)",
+		} {
+			if _, err := tx.Exec(t.Context(), statement); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got, err := List(t.Context(), d, Value[int64], "SELECT bytes FROM stored_bytes ORDER BY workspace_id")
+	if want := []int64{1101, 10}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("counted %v bytes (%v), want %v", got, err, want)
+	}
+}
