@@ -53,6 +53,7 @@ import (
 type components struct {
 	node        *nodes.Node
 	group       *db.Group
+	stores      *db.Group // of conversations
 	events      *events.Publisher
 	ledger      *spend.Ledger
 	leases      *spend.LeaseCache
@@ -170,7 +171,8 @@ func (i *instance) buildRecords(ctx context.Context) (err error) {
 	}
 	i.keys, i.tokens = access.NewKeys(ring, i.now), access.NewTokens(ring, i.now)
 	i.idempotency = idempotency.New(ring, i.now)
-	i.conversations = conversations.New(d, i.group, ring, i.now)
+	i.stores = db.NewGroup(d).Named("conversations")
+	i.conversations = conversations.New(d, i.stores, ring, i.now)
 	i.contents = contentlog.New(i.group, ring, i.now)
 	i.refused = audit.NewRefused(d, int64(i.cfg.Limits.RefusedKeys), i.now)
 	i.throttled = audit.NewThrottled(d, i.now)

@@ -150,8 +150,10 @@ func (i *instance) release() {
 	if i.files != nil {
 		_ = i.files.Close()
 	}
-	if i.group != nil {
-		i.group.Stop()
+	for _, g := range []*db.Group{i.stores, i.group} {
+		if g != nil {
+			g.Stop()
+		}
 	}
 	if i.node != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)

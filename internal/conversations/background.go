@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -32,10 +34,10 @@ func (s *Store) SetInProgress(ctx context.Context, tx *db.Tx, ids []string) erro
 	return err
 }
 
-// Queued returns a background response as it was queued, or ErrNotFound if it is no longer stored. The
+// Queued returns a background response as it was queued and locks it, or ErrNotFound if it is no longer stored. The
 // caller holds the lock that keeps it from ending.
 func (s *Store) Queued(ctx context.Context, tx *db.Tx, id string) (*Response, error) {
-	return s.scan(tx.QueryRow(ctx, "SELECT "+responseColumns+" FROM responses r WHERE r.id = $1", id))
+	return s.scan(tx.QueryRow(ctx, "SELECT "+responseColumns+" FROM responses r WHERE r.id = $1"+tx.Lock("r"), id))
 }
 
 // Finish stores the end of a background response.
@@ -45,12 +47,26 @@ func (s *Store) Finish(ctx context.Context, tx *db.Tx, r *Response, ended jsonte
 	if err != nil {
 		return fmt.Errorf("stored response: %w", err)
 	}
-	_, err = tx.Exec(ctx, `UPDATE responses SET content = $2, status = NULL,
-		bytes = CAST($3 AS BIGINT) + (SELECT CAST(coalesce(sum(e.bytes), 0) AS BIGINT) FROM response_events e WHERE e.response_id = $1) WHERE id = $1`, r.ID, p.sealed, int64(len(p.sealed)))
+	s.ended.Add(tx, p)
+	return nil
+}
+
+// writeEnded writes the ends of all background responses of a transaction, by workspace: each statement locks the count
+// of stored bytes.
+func (s *Store) writeEnded(ctx context.Context, tx *db.Tx, list []*pendingResponse) error {
+	found, err := renew(ctx, tx, list)
 	if err != nil {
 		return err
 	}
-	return s.addItems(ctx, tx, []*pendingResponse{p})
+	slices.SortStableFunc(list, func(a, b *pendingResponse) int { return strings.Compare(a.WorkspaceID, b.WorkspaceID) })
+	for _, p := range list {
+		_, err := tx.Exec(ctx, `UPDATE responses SET content = $2, status = NULL,
+			bytes = CAST($3 AS BIGINT) + (SELECT CAST(coalesce(sum(e.bytes), 0) AS BIGINT) FROM response_events e WHERE e.response_id = $1) WHERE id = $1`, p.ID, p.sealed, int64(len(p.sealed)))
+		if err != nil {
+			return err
+		}
+	}
+	return s.addItems(ctx, tx, list, found)
 }
 
 // Events are consecutive events of a background response.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -109,19 +111,46 @@ func (s *Store) AddItems(ctx context.Context, tx *db.Tx, c *Conversation, items 
 	for i, item := range items {
 		added[i] = withID(item, ids.New(prefixOf(item)+"_"))
 	}
+	n, err := tx.Exec(ctx, "UPDATE conversations SET expires_at = $2 WHERE id = $1", c.ID, c.ExpiresAt.UnixMicro())
+	if err == nil && n == 0 {
+		err = fault.NoSuch("conversation", c.ID)
+	}
+	if err != nil {
+		return nil, err
+	}
 	return added, s.appendItems(ctx, tx, c, added)
 }
 
-var insertItems = db.NewBulk("conversation_items", "", "conversation_id text", "position bigint", "workspace_id text", "id text", "content text", "bytes bigint")
+var (
+	insertItems = db.NewBulk("conversation_items", "", "conversation_id text", "position bigint", "workspace_id text", "id text", "content text", "bytes bigint")
+	renewals    = db.NewBulkUpdate("conversations", "expires_at = v.expires_at", "conversations.id = v.id", "id text", "expires_at bigint").Returning("conversations.id")
+)
 
-// appendItems adds items with IDs and renews the conversation.
-func (s *Store) appendItems(ctx context.Context, tx *db.Tx, c *Conversation, items []jsontext.Value) error {
-	n, err := tx.Exec(ctx, "UPDATE conversations SET expires_at = $2 WHERE id = $1", c.ID, c.ExpiresAt.UnixMicro())
-	if err == nil && n == 0 {
-		return fault.NoSuch("conversation", c.ID)
+// renew locks the conversations that responses belong to, and postpones when they expire. It returns those that
+// exist. Every transaction locks conversations in the order of their IDs, before the count of stored bytes.
+func renew(ctx context.Context, tx *db.Tx, list []*pendingResponse) (map[string]bool, error) {
+	until := map[string]int64{}
+	for _, p := range list {
+		if p.ConversationID != "" {
+			until[p.ConversationID] = p.ExpiresAt.UnixMicro()
+		}
 	}
-	if err != nil || len(items) == 0 {
+	rows := make([][]any, 0, len(until))
+	for _, id := range slices.Sorted(maps.Keys(until)) {
+		rows = append(rows, []any{id, until[id]})
+	}
+	found := map[string]bool{}
+	return found, renewals.Read(ctx, tx, rows, func(r db.Row) error {
+		id, err := db.Value[string](r)
+		found[id] = true
 		return err
+	})
+}
+
+// appendItems adds items with IDs to a locked conversation.
+func (s *Store) appendItems(ctx context.Context, tx *db.Tx, c *Conversation, items []jsontext.Value) error {
+	if len(items) == 0 {
+		return nil
 	}
 	var last int64
 	if err := tx.QueryRow(ctx, "SELECT coalesce(max(position), -1) FROM conversation_items WHERE conversation_id = $1", c.ID).Scan(&last); err != nil {
@@ -133,7 +162,7 @@ func (s *Store) appendItems(ctx context.Context, tx *db.Tx, c *Conversation, ite
 		sealed := s.ring.Seal(item, itemPlace(c.ID, position))
 		rows[i] = []any{c.ID, position, c.WorkspaceID, itemID(item), sealed, int64(len(sealed))}
 	}
-	_, err = insertItems.Write(ctx, tx, rows)
+	_, err := insertItems.Write(ctx, tx, rows)
 	return err
 }
 
@@ -205,10 +234,9 @@ func (s *Store) DeleteItem(ctx context.Context, tx *db.Tx, c *Conversation, id s
 
 // PurgeConversations deletes at most limit expired conversations.
 func (s *Store) PurgeConversations(ctx context.Context, tx *db.Tx, limit int64) (int64, error) {
-	const expired = "(SELECT id FROM conversations WHERE expires_at <= $1 ORDER BY expires_at, id LIMIT $2)"
-	at := s.now().UnixMicro()
-	if _, err := tx.Exec(ctx, "DELETE FROM conversation_items WHERE conversation_id IN "+expired, at, limit); err != nil {
+	expired, err := s.claimExpired(ctx, tx, "conversations", limit)
+	if err != nil {
 		return 0, err
 	}
-	return tx.Exec(ctx, "DELETE FROM conversations WHERE id IN "+expired, at, limit)
+	return deleteAll(ctx, tx, expired, "conversation_items.conversation_id", "conversations.id")
 }

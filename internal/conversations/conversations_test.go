@@ -2,11 +2,14 @@ package conversations_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"turnpike/internal/accounts"
 	"turnpike/internal/conversations"
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
@@ -26,18 +29,21 @@ var tenant = visibility.Tenant{WorkspaceID: "ws_1", Environment: visibility.Live
 
 func each(t *testing.T, fn func(t *testing.T, f *fixture)) {
 	t.Helper()
-	dbtest.Each(t, func(t *testing.T, d *db.DB) {
-		ring, err := keyring.New(make([]byte, keyring.Size))
-		if err != nil {
-			t.Fatal(err)
-		}
-		g := db.NewGroup(d)
-		t.Cleanup(g.Stop)
-		f := &fixture{db: d, now: time.Unix(1_800_000_000, 0)}
-		f.Store = conversations.New(d, g, ring, func() time.Time { return f.now })
-		f.MaxBytes.Store(1 << 20)
-		fn(t, f)
-	})
+	dbtest.Each(t, func(t *testing.T, d *db.DB) { fn(t, newFixture(t, d)) })
+}
+
+func newFixture(t *testing.T, d *db.DB) *fixture {
+	t.Helper()
+	ring, err := keyring.New(make([]byte, keyring.Size))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := db.NewGroup(d)
+	t.Cleanup(g.Stop)
+	f := &fixture{db: d, now: time.Unix(1_800_000_000, 0)}
+	f.Store = conversations.New(d, g, ring, func() time.Time { return f.now })
+	f.MaxBytes.Store(1 << 20)
+	return f
 }
 
 // save stores a response of a provider, whose message has the ID msg_ and the text.
@@ -179,4 +185,162 @@ func TestWorkspaceHasLimitedSpace(t *testing.T) {
 			t.Error("purged content still counts")
 		}
 	})
+}
+
+// checkStored compares the count of stored bytes with what is stored.
+func (f *fixture) checkStored(t *testing.T, after string) {
+	t.Helper()
+	got, err := accounts.StoredBytes(t.Context(), f.db, tenant.WorkspaceID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := db.Value[int64](f.db.QueryRow(t.Context(), `SELECT CAST(coalesce((SELECT sum(bytes) FROM responses), 0) + coalesce((SELECT sum(bytes) FROM conversation_items), 0) AS BIGINT)`))
+	if err != nil || got != want {
+		t.Errorf("after %s: counted %d stored bytes, but there are %d (%v)", after, got, want, err)
+	}
+}
+
+// B6: the count equals the sums after each operation.
+func TestStoredBytesAreCounted(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, f *fixture) {
+		owner, filter := conversations.Owner{Tenant: tenant}, visibility.Filter{Tenant: tenant}
+		one := f.save(t, owner, "", "one")
+		f.checkStored(t, "a response")
+		c := &conversations.Conversation{Owner: owner, CreatedAt: f.now, ExpiresAt: f.now.Add(time.Hour)}
+		var added []jsontext.Value
+		f.write(t, func(tx *db.Tx) (err error) {
+			added, err = f.CreateConversation(t.Context(), tx, c, []jsontext.Value{jsontext.Value(`{"role":"user","content":"x"}`), jsontext.Value(`{"role":"user","content":"y"}`)})
+			return err
+		})
+		f.checkStored(t, "a conversation")
+		f.write(t, func(tx *db.Tx) error { return f.DeleteItem(t.Context(), tx, c, conversations.ItemID(added[0])) })
+		f.checkStored(t, "the deletion of an item")
+		f.saveTo(t, c)
+		f.checkStored(t, "a response in a conversation")
+
+		queued := &conversations.Response{ID: ids.New(ids.Response), Owner: owner, ConversationID: c.ID, CreatedAt: f.now, ExpiresAt: f.now.Add(time.Hour), Status: conversations.Queued,
+			Content: conversations.Content{Response: jsontext.Value(`{"output":[]}`)}}
+		f.write(t, func(tx *db.Tx) error { return f.Create(t.Context(), tx, queued) })
+		f.checkStored(t, "a background response")
+		f.write(t, func(tx *db.Tx) error {
+			err := f.AddEvents(t.Context(), tx, []conversations.Events{{ResponseID: queued.ID, Last: 1, Data: []jsontext.Value{jsontext.Value(`{}`)}}})
+			if err != nil {
+				return err
+			}
+			r, err := f.Queued(t.Context(), tx, queued.ID)
+			if err != nil {
+				return err
+			}
+			return f.Finish(t.Context(), tx, r, jsontext.Value(`{"output":[{"id":"msg_end","type":"message"}]}`))
+		})
+		if items, err := f.AllItems(t.Context(), f.db, c); err != nil || len(items) != 3 {
+			t.Errorf("got %d items (%v), want 3", len(items), err)
+		}
+		f.checkStored(t, "the end of a background response")
+
+		f.write(t, func(tx *db.Tx) error { return f.Delete(t.Context(), tx, filter, one.ID) })
+		f.checkStored(t, "the deletion of a response")
+		f.write(t, func(tx *db.Tx) error { return f.DeleteConversation(t.Context(), tx, filter, c.ID) })
+		f.checkStored(t, "the deletion of a conversation")
+		f.write(t, func(tx *db.Tx) error {
+			_, err := f.CreateConversation(t.Context(), tx, c, []jsontext.Value{jsontext.Value(`{"role":"user","content":"x"}`)})
+			return err
+		})
+		f.now = f.now.Add(2 * time.Hour)
+		f.write(t, func(tx *db.Tx) error {
+			_, err := f.Purge(t.Context(), tx, 10)
+			return err
+		})
+		f.checkStored(t, "the purge of responses")
+		f.write(t, func(tx *db.Tx) error {
+			_, err := f.PurgeConversations(t.Context(), tx, 10)
+			return err
+		})
+		f.checkStored(t, "the purge of conversations")
+		if n, err := accounts.StoredBytes(t.Context(), f.db, tenant.WorkspaceID); n != 0 || err != nil {
+			t.Errorf("%d bytes are stored (%v), want none", n, err)
+		}
+	})
+}
+
+// newIn returns a response in a conversation.
+func (f *fixture) newIn(c *conversations.Conversation) *conversations.Response {
+	return &conversations.Response{ID: ids.New(ids.Response), Owner: c.Owner, ConversationID: c.ID, CreatedAt: f.now, ExpiresAt: f.now.Add(time.Hour),
+		Content: conversations.Content{Response: jsontext.Value(`{"output":[{"id":"msg_in","type":"message"}]}`)}}
+}
+
+func (f *fixture) saveTo(t *testing.T, c *conversations.Conversation) {
+	t.Helper()
+	pending, err := f.Save(f.newIn(c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pending.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// B5: transactions of several nodes lock the same conversations. While one waits for the first, it must not hold another.
+func TestConversationsAreLockedInOneOrder(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, dbtest.Address(t, "postgres"))
+	f := newFixture(t, d)
+	list := make([]*conversations.Conversation, 3)
+	for i := range list {
+		list[i] = &conversations.Conversation{Owner: conversations.Owner{Tenant: tenant}, CreatedAt: f.now, ExpiresAt: f.now.Add(time.Hour)}
+		f.write(t, func(tx *db.Tx) error {
+			_, err := f.CreateConversation(t.Context(), tx, list[i], nil)
+			return err
+		})
+	}
+	slices.SortFunc(list, func(a, b *conversations.Conversation) int { return strings.Compare(a.ID, b.ID) })
+	lock := func(tx *db.Tx, i int) {
+		if _, err := f.GetConversationLocked(t.Context(), tx, visibility.Filter{Tenant: tenant}, list[i].ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	save := func(i int) *db.Pending {
+		p, err := f.Save(f.newIn(list[i]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	waits := func() {
+		for waiting := int64(0); waiting == 0; {
+			var err error
+			if waiting, err = db.Value[int64](d.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var saved []*db.Pending
+	f.write(t, func(tx *db.Tx) error {
+		lock(tx, 0)
+		var first *db.Pending
+		f.write(t, func(tx *db.Tx) error {
+			lock(tx, 2)
+			first = save(2)
+			waits()
+			saved = append(saved, save(1), save(0)) // in the next commit, together
+			return nil
+		})
+		if err := first.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+		waits()
+		_, err := tx.Exec(t.Context(), "SELECT id FROM conversations WHERE id = $1 FOR UPDATE NOWAIT", list[1].ID)
+		return err
+	})
+	for _, p := range saved {
+		if err := p.Wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, c := range list {
+		if items, err := f.AllItems(t.Context(), d, c); err != nil || len(items) != 1 {
+			t.Errorf("got %d items (%v), want 1", len(items), err)
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -80,18 +81,19 @@ type Store struct {
 	ring  *keyring.Ring
 	now   func() time.Time
 	queue *db.Queue[*pendingResponse]
+	ended *db.Last[*pendingResponse]
 	usage usageCache
 }
 
-// New creates a store that writes with the group's other writes.
+// New creates a store that writes in a group. It must not be the group of the request log: the transaction waits for
+// the locks of conversations and of the workspace's count of stored bytes, and the first bytes of all responses
+// wait for the request log.
 func New(d *db.DB, g *db.Group, ring *keyring.Ring, now func() time.Time) *Store {
 	s := &Store{db: d, ring: ring, now: now}
-	s.queue = db.NewQueue(g, false, s.write).Linger(linger)
+	s.queue = db.NewQueue(g, false, s.write)
+	s.ended = db.NewLast(s.writeEnded)
 	return s
 }
-
-// linger lets a response wait for the log entry of its request, which follows immediately.
-const linger = 20 * time.Millisecond
 
 type pendingResponse struct {
 	*Response
@@ -153,6 +155,10 @@ func (p *pendingResponse) row() []any {
 }
 
 func (s *Store) write(ctx context.Context, tx *db.Tx, list []*pendingResponse) error {
+	found, err := renew(ctx, tx, list)
+	if err != nil {
+		return err
+	}
 	rows := make([][]any, len(list))
 	for i, p := range list {
 		rows[i] = p.row()
@@ -160,11 +166,11 @@ func (s *Store) write(ctx context.Context, tx *db.Tx, list []*pendingResponse) e
 	if _, err := insertResponses.Write(ctx, tx, rows); err != nil {
 		return err
 	}
-	return s.addItems(ctx, tx, list)
+	return s.addItems(ctx, tx, list, found)
 }
 
-// addItems writes the items of responses that have ended.
-func (s *Store) addItems(ctx context.Context, tx *db.Tx, list []*pendingResponse) error {
+// addItems writes the items of responses that have ended, to the conversations that were found.
+func (s *Store) addItems(ctx context.Context, tx *db.Tx, list []*pendingResponse, found map[string]bool) error {
 	var index [][]any
 	for _, p := range list {
 		for _, item := range p.items {
@@ -177,10 +183,10 @@ func (s *Store) addItems(ctx context.Context, tx *db.Tx, list []*pendingResponse
 		}
 	}
 	for _, p := range list {
-		if p.ConversationID == "" {
+		if !found[p.ConversationID] {
 			continue
 		}
-		if err := s.appendItems(ctx, tx, &Conversation{ID: p.ConversationID, Owner: p.Owner, ExpiresAt: p.ExpiresAt}, p.added); err != nil && !fault.Is(err, fault.NotFound) {
+		if err := s.appendItems(ctx, tx, &Conversation{ID: p.ConversationID, Owner: p.Owner}, p.added); err != nil {
 			return err
 		}
 	}
@@ -340,14 +346,31 @@ func (s *Store) Find(ctx context.Context, q db.Querier, f visibility.Filter, ids
 
 // Purge deletes at most limit expired responses.
 func (s *Store) Purge(ctx context.Context, tx *db.Tx, limit int64) (int64, error) {
-	const expired = "(SELECT id FROM responses WHERE expires_at <= $1 ORDER BY expires_at, id LIMIT $2)"
-	at := s.now().UnixMicro()
-	for _, table := range []string{"response_items", "response_events"} {
-		if _, err := tx.Exec(ctx, "DELETE FROM "+table+" WHERE response_id IN "+expired, at, limit); err != nil {
+	expired, err := s.claimExpired(ctx, tx, "responses", limit)
+	if err != nil {
+		return 0, err
+	}
+	return deleteAll(ctx, tx, expired, "response_items.response_id", "response_events.response_id", "responses.id")
+}
+
+// claimExpired locks expired rows of a table and returns their IDs.
+func (s *Store) claimExpired(ctx context.Context, tx *db.Tx, table string, limit int64) ([]string, error) {
+	return db.List(ctx, tx, db.Value[string], "SELECT id FROM "+table+" WHERE expires_at <= $1 ORDER BY expires_at, id LIMIT $2"+tx.Claim(table), s.now().UnixMicro(), limit)
+}
+
+// deleteAll deletes the rows in which columns, such as responses.id, have the IDs. It returns the number of rows of the last one.
+func deleteAll(ctx context.Context, tx *db.Tx, ids []string, columns ...string) (n int64, err error) {
+	if len(ids) == 0 {
+		return 0, nil
+	}
+	places, args := db.Places(nil, ids)
+	for _, c := range columns {
+		table, column, _ := strings.Cut(c, ".")
+		if n, err = tx.Exec(ctx, "DELETE FROM "+table+" WHERE "+column+" IN "+places, args...); err != nil {
 			return 0, err
 		}
 	}
-	return tx.Exec(ctx, "DELETE FROM responses WHERE id IN "+expired, at, limit)
+	return n, nil
 }
 
 func init() {

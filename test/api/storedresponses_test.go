@@ -287,3 +287,31 @@ func TestInputTokensAreCountedWithoutACall(t *testing.T) {
 		c.ask(t, "POST", "/v1/responses/input_tokens", say("x", map[string]any{"previous_response_id": "resp_1"})).Want(t, 404, "not_found")
 	})
 }
+
+// B5: a lock that another node holds delays the responses of its conversation, and no one else's.
+func TestLockedConversationDelaysNoOtherRequest(t *testing.T) {
+	t.Parallel()
+	c := newClient(t, harness.Start(t, harness.Config(t, "postgres"), harness.NewClock()), accounts.Test)
+	conversation := c.post(t, "/v1/conversations", nil)
+	answered := make(chan struct{})
+	err := c.DB.Write(t.Context(), func(tx *db.Tx) error {
+		if _, err := tx.Exec(t.Context(), "UPDATE conversations SET expires_at = expires_at WHERE id = $1", conversation.Text("id")); err != nil {
+			return err
+		}
+		go func() {
+			defer close(answered)
+			c.respond(t, say("Hi.", map[string]any{"conversation": conversation.Text("id")})).Want(t, 200, "")
+		}()
+		c.Eventually(t, func() bool {
+			waiting, err := db.Value[int64](c.DB.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"))
+			return err == nil && waiting == 1
+		})
+		r := c.ask(t, "POST", "/v1/chat/completions", map[string]any{"model": "gpt-4o-mini", "stream": true, "messages": []any{map[string]any{"role": "user", "content": "Hello"}}})
+		r.Want(t, 200, "")
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	<-answered
+}
