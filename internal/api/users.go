@@ -125,7 +125,7 @@ func listUsers(ctx context.Context, c *Call) (any, error) {
 	var more bool
 	var err error
 	if bySpend {
-		list, err = spend.TopUsers(ctx, c.s.DB, c.Principal.Tenant, spend.PeriodOf(c.s.Now()).Start(), page.Limit)
+		list, err = spend.TopUsers(ctx, c.s.DB, c.Principal.Tenant, c.s.Now(), page.Limit)
 	} else {
 		list, more, err = endusers.List(ctx, c.s.DB, c.Principal.Tenant, f, page)
 	}

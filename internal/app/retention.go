@@ -39,6 +39,7 @@ func (i *instance) buildRetention(context.Context) error {
 		{Name: "leak reports", Run: olderThan(i.archiveWindow, leaks.Purge)},
 		{Name: "usage per minute", Run: olderThan(minutesKept, spend.PurgeUsage)},
 		{Name: "usage of users", Run: olderThan(usersKept, spend.PurgeUserUsage)},
+		{Name: "costs of users", Run: olderThan(i.now, spend.PurgeUserMonths)},
 		{Name: "balances of past windows", Run: olderThan(i.now, spend.PurgeBalances)},
 		{Name: "budget alerts", Run: olderThan(i.now, spend.PurgeAlerts)},
 		{Name: "shares of limits", Run: olderThan(i.now, limits.Purge)},

@@ -72,7 +72,7 @@ func usersPage(req *request) (*view, error) {
 		return nil, err
 	}
 	if d.Search == "" && !d.Blocked && page.After == "" {
-		top, err := spend.TopUsers(req.Context(), req.ledger(), t, spend.PeriodOf(req.now()).Start(), spendersShown)
+		top, err := spend.TopUsers(req.Context(), req.ledger(), t, req.now(), spendersShown)
 		if err != nil {
 			return nil, err
 		}

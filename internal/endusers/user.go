@@ -247,6 +247,10 @@ func (u *User) remove(ctx context.Context, tx *db.Tx) error {
 	if _, err := tx.Exec(ctx, "DELETE FROM end_users WHERE id = $1", u.ID); err != nil {
 		return err
 	}
+	// Lists of the users with the highest cost must not skip many deleted ones.
+	if _, err := tx.Exec(ctx, "DELETE FROM usage_user_months WHERE workspace_id = $1 AND environment = $2 AND end_user_id = $3", u.WorkspaceID, string(u.Environment), u.ID); err != nil {
+		return err
+	}
 	_, err := tx.Exec(ctx, "UPDATE end_user_counts SET users = users - 1 WHERE workspace_id = $1", u.WorkspaceID)
 	u.signal(tx)
 	return err

@@ -342,3 +342,65 @@ func addUsage(ctx context.Context, tx *db.Tx, list []audit.Settlement) error {
 	}
 	return t.write(ctx, tx)
 }
+
+// B7: the users who spent most in a month are read by an index, and are those with the highest sums of usage.
+func TestTopUsersHaveTheHighestSumsOfTheMonth(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, d *db.DB) {
+		tenant := accounts.Tenant{WorkspaceID: "ws", Environment: "live"}
+		march := time.Date(2026, time.March, 1, 0, 0, 0, 0, time.UTC)
+		entry := func(user string, at time.Time, cost int64) *audit.Entry {
+			return &audit.Entry{Tenant: tenant, KeyID: "k", EndUser: user, Model: "m", CreatedAt: at, Status: 200, Credits: credits.Micro(cost)}
+		}
+		changed := entry("eu_c", march, 9)
+		other := entry("eu_b", march, 100)
+		other.Environment = "test"
+		simulated := entry("eu_b", march, 0)
+		simulated.SimulatedCredits = 3
+		posts := [][]audit.Settlement{
+			{{Entry: entry("eu_a", march.Add(-time.Second), 100)}, {Entry: entry("eu_a", march, 1)}, {Entry: entry("eu_a", march.AddDate(0, 0, 30), 1)}, {Entry: changed}, {Entry: other}},
+			{{Entry: simulated}, {Entry: entry("eu_c", march, 1), Previous: changed}, {Entry: entry("eu_deleted", march, 50)}, {Entry: entry("eu_a", march.AddDate(0, 1, 0), 100)}},
+		}
+		err := d.Write(t.Context(), func(tx *db.Tx) error {
+			for _, u := range []string{"eu_a", "eu_b", "eu_c"} {
+				if _, err := tx.Exec(t.Context(), "INSERT INTO end_users (id, workspace_id, environment, name, created_at, seen_at) VALUES ($1, 'ws', 'live', $1, 0, 0)", u); err != nil {
+					return err
+				}
+			}
+			for _, list := range posts {
+				if err := addUsage(t.Context(), tx, list); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for limit, want := range [][]string{{}, {"eu_b"}, {"eu_b", "eu_a"}, {"eu_b", "eu_a", "eu_c"}, {"eu_b", "eu_a", "eu_c"}} {
+			top, err := TopUsers(t.Context(), d, tenant, march.AddDate(0, 0, 3), limit)
+			got := make([]string, len(top))
+			for i, u := range top {
+				got[i] = u.ID
+			}
+			if err != nil || !slices.Equal(got, want) {
+				t.Errorf("the top %d are %v (%v), want %v", limit, got, err, want)
+			}
+		}
+		differences, err := db.Value[int64](d.QueryRow(t.Context(), `SELECT count(*) FROM usage_user_months m WHERE cost <> (SELECT sum(credits + simulated_credits) FROM usage_users u
+			WHERE u.workspace_id = m.workspace_id AND u.environment = m.environment AND u.end_user_id = m.end_user_id AND u.start >= m.start AND u.start < m.start + 28 * 86400 + CASE WHEN m.start = $1 THEN 3 * 86400 ELSE 0 END)`, march.Unix()))
+		if err != nil || differences != 0 {
+			t.Errorf("%d months differ from the sums of their days (%v)", differences, err)
+		}
+		err = d.Write(t.Context(), func(tx *db.Tx) error {
+			n, err := PurgeUserMonths(t.Context(), tx, march.AddDate(0, 0, 3), 10)
+			if n != 1 {
+				t.Errorf("%d months were purged, want only that before", n)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -50,3 +50,24 @@ CREATE TRIGGER api_files_deleted AFTER DELETE ON api_files REFERENCING OLD TABLE
 INSERT INTO stored_bytes (workspace_id, bytes) SELECT workspace_id, sum(bytes) FROM (
   SELECT workspace_id, bytes FROM responses UNION ALL SELECT workspace_id, bytes FROM conversation_items UNION ALL SELECT workspace_id, bytes FROM api_files) stored
   GROUP BY workspace_id;
+
+-- What each end user has cost in a month, with what test requests would have cost, in the order in which lists of users show it.
+CREATE TABLE usage_user_months (
+  workspace_id TEXT NOT NULL,
+  environment  TEXT NOT NULL,
+  end_user_id  TEXT NOT NULL,
+  start        BIGINT NOT NULL,
+  cost         BIGINT NOT NULL,
+  PRIMARY KEY (workspace_id, environment, end_user_id, start)
+) WITHOUT ROWID; --sqlite
+) WITH (fillfactor = 70); --postgres
+CREATE INDEX usage_user_months_by_cost ON usage_user_months (start, workspace_id, environment, cost DESC, end_user_id);
+
+-- Only the current month is shown.
+INSERT INTO usage_user_months (workspace_id, environment, end_user_id, start, cost)
+  SELECT t.workspace_id, t.environment, t.end_user_id, m.start, CAST(min(total(t.credits + t.simulated_credits), 1e18) AS INTEGER) --sqlite
+  FROM (SELECT CAST(strftime('%s', 'now', 'start of month') AS INTEGER) AS start) m --sqlite
+  SELECT t.workspace_id, t.environment, t.end_user_id, m.start, CAST(least(sum(t.credits + t.simulated_credits), 1e18) AS BIGINT) --postgres
+  FROM (SELECT CAST(extract(epoch FROM date_trunc('month', now() AT TIME ZONE 'UTC')) AS BIGINT) AS start) m --postgres
+  JOIN usage_users t ON t.start >= m.start JOIN end_users u ON u.id = t.end_user_id
+  GROUP BY t.workspace_id, t.environment, t.end_user_id, m.start;
