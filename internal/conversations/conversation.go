@@ -98,11 +98,30 @@ func (s *Store) DeleteConversation(ctx context.Context, tx *db.Tx, f visibility.
 	if _, err := s.GetConversationLocked(ctx, tx, f, id); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, "DELETE FROM conversation_items WHERE conversation_id = $1", id); err != nil {
+	n, err := deleteItems(ctx, tx, []string{id}, itemsDeleted)
+	if err == nil && n == itemsDeleted { // there may be more, which PurgeConversations deletes
+		_, err = tx.Exec(ctx, "UPDATE conversations SET expires_at = 0 WHERE id = $1", id)
 		return err
 	}
-	_, err := tx.Exec(ctx, "DELETE FROM conversations WHERE id = $1", id)
+	if err == nil {
+		_, err = tx.Exec(ctx, "DELETE FROM conversations WHERE id = $1", id)
+	}
 	return err
+}
+
+// itemsDeleted is how many items a request deletes.
+const itemsDeleted = 1000
+
+// deleteItems deletes at most limit items of conversations.
+func deleteItems(ctx context.Context, tx *db.Tx, conversations []string, limit int64) (n int64, err error) {
+	for _, id := range conversations {
+		deleted, err := tx.Exec(ctx, `DELETE FROM conversation_items WHERE conversation_id = $1 AND position <=
+			(SELECT max(position) FROM (SELECT position FROM conversation_items WHERE conversation_id = $1 ORDER BY position LIMIT $2) AS first)`, id, limit-n)
+		if n += deleted; err != nil || n == limit {
+			return n, err
+		}
+	}
+	return n, nil
 }
 
 // AddItems adds items to a conversation, and returns them with their IDs.
@@ -232,11 +251,14 @@ func (s *Store) DeleteItem(ctx context.Context, tx *db.Tx, c *Conversation, id s
 	return err
 }
 
-// PurgeConversations deletes at most limit expired conversations.
+// PurgeConversations deletes at most limit items of expired conversations, and the conversations without items.
 func (s *Store) PurgeConversations(ctx context.Context, tx *db.Tx, limit int64) (int64, error) {
 	expired, err := s.claimExpired(ctx, tx, "conversations", limit)
 	if err != nil {
 		return 0, err
 	}
-	return deleteAll(ctx, tx, expired, "conversation_items.conversation_id", "conversations.id")
+	if n, err := deleteItems(ctx, tx, expired, limit); err != nil || n == limit {
+		return n, err
+	}
+	return deleteAll(ctx, tx, expired, "conversations.id")
 }

@@ -264,6 +264,40 @@ func TestStoredBytesAreCounted(t *testing.T) {
 	})
 }
 
+// A conversation is deleted in batches, and no one sees it in between.
+func TestLargeConversationIsDeletedInBatches(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, f *fixture) {
+		owner, filter := conversations.Owner{Tenant: tenant}, visibility.Filter{Tenant: tenant}
+		items := make([]jsontext.Value, 1500)
+		for i := range items {
+			items[i] = jsontext.Value(`{"role":"user","content":"x"}`)
+		}
+		c := &conversations.Conversation{Owner: owner, CreatedAt: f.now, ExpiresAt: f.now.Add(time.Hour)}
+		f.write(t, func(tx *db.Tx) error {
+			_, err := f.CreateConversation(t.Context(), tx, c, items)
+			return err
+		})
+		f.write(t, func(tx *db.Tx) error { return f.DeleteConversation(t.Context(), tx, filter, c.ID) })
+		if _, err := f.GetConversation(t.Context(), f.db, filter, c.ID); !fault.Is(err, fault.NotFound) {
+			t.Errorf("got %v, want no conversation", err)
+		}
+		for _, left := range []int{500, 200, 0} {
+			if got := f.count(t, "conversation_items"); got != left {
+				t.Errorf("%d items are left, want %d", got, left)
+			}
+			f.checkStored(t, "a batch")
+			f.write(t, func(tx *db.Tx) error {
+				_, err := f.PurgeConversations(t.Context(), tx, 300)
+				return err
+			})
+		}
+		if got := f.count(t, "conversations"); got != 0 {
+			t.Errorf("%d conversations are left, want none", got)
+		}
+	})
+}
+
 // newIn returns a response in a conversation.
 func (f *fixture) newIn(c *conversations.Conversation) *conversations.Response {
 	return &conversations.Response{ID: ids.New(ids.Response), Owner: c.Owner, ConversationID: c.ID, CreatedAt: f.now, ExpiresAt: f.now.Add(time.Hour),

@@ -3,9 +3,11 @@
 package conversations
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -353,9 +355,20 @@ func (s *Store) Purge(ctx context.Context, tx *db.Tx, limit int64) (int64, error
 	return deleteAll(ctx, tx, expired, "response_items.response_id", "response_events.response_id", "responses.id")
 }
 
-// claimExpired locks expired rows of a table and returns their IDs.
+// claimExpired locks expired rows of a table and returns their IDs by workspace, the order in which all transactions
+// lock the counts of stored bytes.
 func (s *Store) claimExpired(ctx context.Context, tx *db.Tx, table string, limit int64) ([]string, error) {
-	return db.List(ctx, tx, db.Value[string], "SELECT id FROM "+table+" WHERE expires_at <= $1 ORDER BY expires_at, id LIMIT $2"+tx.Claim(table), s.now().UnixMicro(), limit)
+	workspaces := map[string]string{}
+	rows, err := tx.Query(ctx, "SELECT id, workspace_id FROM "+table+" WHERE expires_at <= $1 ORDER BY expires_at, id LIMIT $2"+tx.Claim(table), s.now().UnixMicro(), limit)
+	err = db.Each(rows, err, func(r db.Row) error {
+		var id, workspace string
+		err := r.Scan(&id, &workspace)
+		workspaces[id] = workspace
+		return err
+	})
+	return slices.SortedFunc(maps.Keys(workspaces), func(a, b string) int {
+		return cmp.Or(strings.Compare(workspaces[a], workspaces[b]), strings.Compare(a, b))
+	}), err
 }
 
 // deleteAll deletes the rows in which columns, such as responses.id, have the IDs. It returns the number of rows of the last one.

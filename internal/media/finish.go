@@ -152,18 +152,20 @@ const retention = 30 * 24 * time.Hour
 
 // Purge deletes a batch of old jobs.
 func (s *Service) Purge(ctx context.Context, tx *db.Tx, limit int64) (int64, error) {
-	old := "(SELECT id FROM media_jobs WHERE completed_at < $1 ORDER BY completed_at LIMIT $2)"
-	before := s.Now().Add(-retention).UnixMicro()
 	batch := max(1, limit/100) // a batch has many tasks
-	if _, err := tx.Exec(ctx, "DELETE FROM media_tasks WHERE job_id IN "+old, before, batch); err != nil {
-		return 0, fmt.Errorf("purge jobs: %w", err)
+	// Read first: with the query in the DELETE, PostgreSQL may read all tasks.
+	old, err := db.List(ctx, tx, db.Value[string], "SELECT id FROM media_jobs WHERE completed_at < $1 ORDER BY completed_at LIMIT $2", s.Now().Add(-retention).UnixMicro(), batch)
+	if err != nil || len(old) == 0 {
+		return 0, db.Wrap(err, "purge jobs")
 	}
-	n, err := tx.Exec(ctx, "DELETE FROM media_jobs WHERE id IN "+old, before, batch)
-	if err != nil {
-		return 0, fmt.Errorf("purge jobs: %w", err)
+	places, args := db.Places(nil, old)
+	for _, rows := range []string{"media_tasks WHERE job_id", "media_jobs WHERE id"} {
+		if _, err := tx.Exec(ctx, "DELETE FROM "+rows+" IN "+places, args...); err != nil {
+			return 0, fmt.Errorf("purge jobs: %w", err)
+		}
 	}
-	if n == batch {
+	if int64(len(old)) == batch {
 		return limit, nil // there may be more
 	}
-	return n, nil
+	return int64(len(old)), nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -313,20 +314,30 @@ func (s *Settler) postJournal(ctx context.Context, tx *db.Tx, of journalOf) (las
 // CloseEvicted posts the journals of evicted nodes, and ends the leases of those whose
 // open log entries are charged. The charges come out of the leases.
 func (s *Settler) CloseEvicted(ctx context.Context) error {
-	// Jobs end their own leases.
-	evicted, err := db.List(ctx, s.db, db.Value[string], `SELECT DISTINCT node_id FROM spend_leases WHERE (node_id < $1 OR node_id >= $2)
-		AND node_id NOT IN (SELECT id FROM nodes)
-		UNION SELECT DISTINCT node_id FROM spend_journal WHERE node_id NOT IN (SELECT id FROM nodes)`, jobPrefix, afterJobs)
-	if err != nil {
-		return fmt.Errorf("close leases: %w", err)
+	var evicted []string
+	for _, table := range []string{"spend_leases", "spend_journal"} {
+		found, err := db.List(ctx, s.db, db.Value[string], evictedOwners(table), jobPrefix, afterJobs)
+		if err != nil {
+			return fmt.Errorf("close leases: %w", err)
+		}
+		evicted = append(evicted, found...)
 	}
+	slices.Sort(evicted)
 	var failed error
-	for _, node := range evicted {
+	for _, node := range slices.Compact(evicted) {
 		if err := s.closeEvicted(ctx, node); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("close leases of %s: %w", node, err))
 		}
 	}
 	return failed
+}
+
+// evictedOwners returns the query for the evicted nodes in a table. It jumps from one owner to the next in the index, because there
+// may be a row per end user, and over all jobs, which end their own leases.
+func evictedOwners(table string) string {
+	return `WITH RECURSIVE owners (id) AS (SELECT min(node_id) FROM ` + table + ` UNION ALL
+		SELECT (SELECT min(t.node_id) FROM ` + table + ` t WHERE t.node_id > CASE WHEN o.id >= $1 AND o.id < $2 THEN $2 ELSE o.id END) FROM owners o WHERE o.id IS NOT NULL)
+		SELECT id FROM owners WHERE (id < $1 OR id >= $2) AND id NOT IN (SELECT id FROM nodes)`
 }
 
 // hasJournal reports whether a node has rows in its journal, including those that
