@@ -103,7 +103,7 @@ func (b *Bulk) Write(ctx context.Context, tx *Tx, rows [][]any) (int64, error) {
 	if len(rows) == 0 {
 		return 0, nil
 	}
-	if err := resolve(rows); err != nil {
+	if err := b.resolve(rows); err != nil {
 		return 0, err
 	}
 	n, err := tx.tx.bulkWrite(ctx, b, rows)
@@ -116,7 +116,7 @@ func (b *Bulk) Read(ctx context.Context, tx *Tx, rows [][]any, scan func(Row) er
 	if len(rows) == 0 {
 		return nil
 	}
-	if err := resolve(rows); err != nil {
+	if err := b.resolve(rows); err != nil {
 		return err
 	}
 	tx.wrote = true
@@ -130,7 +130,7 @@ func (b *Bulk) Send(ctx context.Context, tx *Tx, rows [][]any, then func(n int64
 	if len(rows) == 0 {
 		return nil
 	}
-	if err := resolve(rows); err != nil {
+	if err := b.resolve(rows); err != nil {
 		return err
 	}
 	tx.wrote = true
@@ -138,7 +138,8 @@ func (b *Bulk) Send(ctx context.Context, tx *Tx, rows [][]any, then func(n int64
 }
 
 // resolve replaces values such as JSON by what they store.
-func resolve(rows [][]any) (err error) {
+func (b *Bulk) resolve(rows [][]any) (err error) {
+	defer func() { observe(b.sqlite, rows[0]) }()
 	for _, r := range rows {
 		for i, v := range r {
 			if valuer, ok := v.(driver.Valuer); ok {

@@ -229,6 +229,7 @@ type Tx struct {
 
 // Exec writes and returns the number of rows it changed.
 func (t *Tx) Exec(ctx context.Context, query string, args ...any) (int64, error) {
+	observe(query, args)
 	n, err := t.tx.exec(ctx, query, args...)
 	t.wrote = t.wrote || n > 0
 	return n, classify(err)
@@ -236,6 +237,7 @@ func (t *Tx) Exec(ctx context.Context, query string, args ...any) (int64, error)
 
 // Send is Exec or a SELECT without waiting: see Bulk.Send. Unless it is nil, then is called with the number of rows.
 func (t *Tx) Send(then func(n int64) error, query string, args ...any) error {
+	observe(query, args)
 	return classify(t.tx.send(then, query, args...))
 }
 
@@ -243,6 +245,7 @@ func (t *Tx) Send(then func(n int64) error, query string, args ...any) error {
 // transaction with a fence that only sends is one round trip. It may arrive after its commit was given up as in doubt. Then
 // the fence must fail, if it would do harm.
 func (t *Tx) Fence(lost func() error, query string, args ...any) error {
+	observe(query, args)
 	return classify(t.tx.fence(lost, query, args...))
 }
 
@@ -396,10 +399,12 @@ type querier struct {
 }
 
 func (q querier) Query(ctx context.Context, query string, args ...any) (Rows, error) {
+	observe(query, args)
 	return q.query(ctx, query, args...)
 }
 
 func (q querier) QueryRow(ctx context.Context, query string, args ...any) Row {
+	observe(query, args)
 	rows, err := q.query(ctx, query, args...)
 	return row{rows, err}
 }

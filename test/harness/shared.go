@@ -6,6 +6,9 @@ import (
 	"os"
 	"sync"
 	"testing"
+
+	"turnpike/internal/db/dbtest"
+	"turnpike/test/statements"
 )
 
 // Shared returns the server that tests of the package share. It's for tests that
@@ -27,7 +30,22 @@ func startShared(engine string) *Server {
 
 // Main is the TestMain of packages that use Shared.
 func Main(m *testing.M) {
+	run(m, func() {})
+}
+
+// MainWithStatements is Main that also checks that the statements which the tests execute read a bounded number of rows.
+func MainWithStatements(m *testing.M) {
+	recorded := statements.Record()
+	run(m, func() {
+		for _, engine := range dbtest.Engines {
+			recorded.Check(process, engine)
+		}
+	})
+}
+
+func run(m *testing.M, after func()) {
 	code := m.Run()
+	after()
 	process.end()
 	if process.failed {
 		code = 1
@@ -48,6 +66,7 @@ type lifetime struct {
 }
 
 func (*lifetime) Helper()                  {}
+func (*lifetime) Logf(f string, a ...any)  { fmt.Fprintf(os.Stderr, f+"\n", a...) }
 func (*lifetime) Name() string             { return "shared server" }
 func (*lifetime) Context() context.Context { return context.Background() }
 

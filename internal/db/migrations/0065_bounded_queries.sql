@@ -71,3 +71,7 @@ INSERT INTO usage_user_months (workspace_id, environment, end_user_id, start, co
   FROM (SELECT CAST(extract(epoch FROM date_trunc('month', now() AT TIME ZONE 'UTC')) AS BIGINT) AS start) m --postgres
   JOIN usage_users t ON t.start >= m.start JOIN end_users u ON u.id = t.end_user_id
   GROUP BY t.workspace_id, t.environment, t.end_user_id, m.start;
+
+-- Lists that sorted all rows of a workspace or key.
+CREATE INDEX tool_approvals_by_tenant ON tool_approvals (workspace_id, environment, id);
+CREATE INDEX leak_reports_of_key ON leak_reports (key_id, id);
