@@ -42,14 +42,19 @@ func (c *Call) readValues(limit int64, values int) ([]byte, error) {
 	if coding := c.R.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		return nil, fault.Param(fault.UnsupportedMediaType, "Content-Encoding", "Compressed bodies are not supported. Send the JSON uncompressed.")
 	}
-	count, err := jsonbody.CheckShape(body, c.Limits.JSONDepth, values)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.budget.Reserve(int64(count) * bytesPerValue); err != nil {
+	if err := c.admitJSON(body, values); err != nil {
 		return nil, err
 	}
 	return c.withDeployment(body), nil
+}
+
+// admitJSON limits the shape of a body with so many values, and reserves the memory that decoding it takes.
+func (c *Call) admitJSON(body []byte, values int) error {
+	count, err := jsonbody.CheckShape(body, c.Limits.JSONDepth, values)
+	if err != nil {
+		return err
+	}
+	return c.budget.Reserve(int64(count) * bytesPerValue)
 }
 
 // readModelBody reads the JSON body of a model request.

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"turnpike/internal/audit"
 	"turnpike/internal/budget"
 	"turnpike/internal/contentlog"
+	"turnpike/internal/db"
 	"turnpike/internal/docsite"
 	"turnpike/internal/fault"
 	"turnpike/internal/keyring"
@@ -38,6 +40,7 @@ type Call struct {
 	record         *audit.Record     // nil until the key is known to be valid
 	successHeaders []header          // sent unless the response turns into an error
 	body           []byte            // until it is scanned for keys
+	stored         *db.Pending       // the response is sent when it is stored; nil if it isn't
 	content        *contentlog.Draft // for the content log; nil if it isn't logged
 	watched        bool              // it ends when its credential does
 	deferred       []func()          // work to do after the response is sent
@@ -95,9 +98,9 @@ func (c *Call) send(status int, contentType string, body []byte) {
 	c.sendLogged(status, contentType, body)
 }
 
-// sendLogged sends no byte before the request is in the log.
+// sendLogged sends no byte before the request is in the log, and the response is stored if it is to be.
 func (c *Call) sendLogged(status int, contentType string, body []byte) {
-	if err := c.waitUntilLogged(); err != nil {
+	if err := cmp.Or(waitUntilStored(c.stored), c.waitUntilLogged()); err != nil {
 		c.failUnlogged(err)
 		return
 	}

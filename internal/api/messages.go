@@ -20,9 +20,15 @@ func createMessage(c *Call) error {
 	if err != nil {
 		return err
 	}
+	thread := &messageThread{c: c, id: options.ID}
+	options.ResumeThread = thread.resume
 	return c.serveModel(body, func(call gateway.Call) (*gateway.Response, error) {
-		return c.s.Gateway.Messages(c.Context(), call, options)
-	}, c.streamMessage)
+		response, err := c.s.Gateway.Messages(c.Context(), call, options)
+		if err == nil {
+			err = thread.finish(response)
+		}
+		return response, err
+	}, thread.stream)
 }
 
 func countMessageTokens(c *Call) error {
@@ -30,6 +36,7 @@ func countMessageTokens(c *Call) error {
 	if err != nil {
 		return err
 	}
+	options.ResumeThread = (&messageThread{c: c, counts: true}).resume
 	response, err := c.s.Gateway.CountTokens(c.Context(), c.modelCall(body), options)
 	if err != nil {
 		return err
@@ -39,7 +46,7 @@ func countMessageTokens(c *Call) error {
 }
 
 func (c *Call) readMessage() ([]byte, gateway.MessageOptions, error) {
-	o := gateway.MessageOptions{ID: "msg_" + strings.TrimPrefix(c.ID, ids.Request), Beta: c.R.Header.Values("Anthropic-Beta"), BetaQuery: c.R.URL.Query().Get("beta") == "true"}
+	o := gateway.MessageOptions{ID: ids.Message + strings.TrimPrefix(c.ID, ids.Request), Beta: c.R.Header.Values("Anthropic-Beta"), BetaQuery: c.R.URL.Query().Get("beta") == "true"}
 	var err error
 	if o.Version, err = readAnthropicVersion(c.R); err != nil {
 		return nil, o, err
@@ -48,8 +55,9 @@ func (c *Call) readMessage() ([]byte, gateway.MessageOptions, error) {
 	return body, o, err
 }
 
-// streamMessage is stream for the events of the Messages API.
-func (c *Call) streamMessage(s *gateway.Stream, out *eventWriter) error {
+// stream is Call.stream for the events of the Messages API.
+func (t *messageThread) stream(s *gateway.Stream, out *eventWriter) error {
+	c := t.c
 	defer s.Close()
 	for out.err == nil {
 		data, err := s.Next()
@@ -57,7 +65,7 @@ func (c *Call) streamMessage(s *gateway.Stream, out *eventWriter) error {
 			break
 		}
 		if err == io.EOF {
-			return c.endStream(s, out, nil, func() {})
+			return t.end(s, out)
 		}
 		if err != nil {
 			if !out.begun() {
@@ -66,7 +74,9 @@ func (c *Call) streamMessage(s *gateway.Stream, out *eventWriter) error {
 			f := c.Fault(err)
 			return c.endStream(s, out, f, func() { out.named("error", c.errorJSON(f)) })
 		}
-		out.named(s.Event(), data)
+		if data = t.add(s.Event(), data); data != nil {
+			out.named(s.Event(), data)
+		}
 	}
 	return c.abandonStream(s, out)
 }

@@ -3,7 +3,6 @@ package api
 import (
 	"cmp"
 	"io"
-	"net/http"
 
 	"turnpike/internal/gateway"
 	"turnpike/internal/gateway/responses"
@@ -46,16 +45,8 @@ func createResponse(c *Call) error {
 		c.nameModel(response)
 		return c.streamResponse(gateway.NewResponseEvents(r, response), state, out)
 	}
-	stored, err := c.saveResponse(state, response.Body)
-	if err != nil {
+	if c.stored, err = c.saveResponse(state, response.Body); err != nil {
 		return err
-	}
-	c.content.SetResponse(jsonType, response.Body)
-	c.logContent()
-	c.settle(http.StatusOK, nil)
-	if err := waitUntilStored(stored); err != nil {
-		c.failUnlogged(err)
-		return nil
 	}
 	c.sendModelResponse(response, response.Body)
 	return nil

@@ -53,7 +53,8 @@ func (c *Call) prepareState(r *responses.Request) (*responseState, error) {
 	ctx, cancel := web.WithStorageTimeout(c.Context())
 	defer cancel()
 	if r.MayBeStored() {
-		if err := c.reserveStorage(ctx, s); err != nil {
+		var err error
+		if s.kept, err = c.reserveStorage(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -76,26 +77,25 @@ func (c *Call) prepareState(r *responses.Request) (*responseState, error) {
 	return s, err
 }
 
-// reserveStorage sets how long the response is kept, or warns that it isn't.
-func (c *Call) reserveStorage(ctx context.Context, s *responseState) error {
-	kept, err := c.s.Projects.ResponseRetention(ctx, c.Principal.WorkspaceID)
+// reserveStorage returns how long the response is kept, or warns that it isn't.
+func (c *Call) reserveStorage(ctx context.Context) (kept time.Duration, err error) {
+	kept, err = c.s.Projects.ResponseRetention(ctx, c.Principal.WorkspaceID)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if kept == 0 {
 		c.warn(offWarning)
-		return nil
+		return 0, nil
 	}
 	room, err := c.s.Conversations.HasRoom(ctx, c.Principal.WorkspaceID)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if !room {
 		c.warn(fullWarning)
-		return nil
+		return 0, nil
 	}
-	s.kept = kept
-	return nil
+	return kept, nil
 }
 
 // resume adds stored items to the request.
@@ -147,15 +147,22 @@ func paramFault(err error, param string) error {
 	return &named
 }
 
-// save queues the response, which is durable when the returned write is. It is nil if the response
+// saveResponse queues the response, which is durable when the returned write is. It is nil if the response
 // isn't stored.
 func (c *Call) saveResponse(s *responseState, response []byte) (*db.Pending, error) {
-	if s.kept == 0 || response == nil {
+	r := s.request
+	return c.save(s.kept, &conversations.Response{ID: r.ResponseID(), PreviousID: r.PreviousResponseID(), ConversationID: r.ConversationID(),
+		Content: conversations.Content{Input: s.own, Response: response}})
+}
+
+// save queues a response or a message that is kept for a time, or returns nil if there is none.
+func (c *Call) save(kept time.Duration, r *conversations.Response) (*db.Pending, error) {
+	if kept == 0 || r.Response == nil {
 		return nil, nil
 	}
-	r, now := s.request, c.s.Now()
-	return c.s.Conversations.Save(&conversations.Response{ID: r.ResponseID(), Owner: c.responseOwner(), PreviousID: r.PreviousResponseID(), ConversationID: r.ConversationID(),
-		CreatedAt: now, ExpiresAt: now.Add(s.kept), Content: conversations.Content{Input: s.own, Response: response}})
+	r.Owner, r.CreatedAt = c.responseOwner(), c.s.Now()
+	r.ExpiresAt = r.CreatedAt.Add(kept)
+	return c.s.Conversations.Save(r)
 }
 
 // waitUntilStored waits for a write that saveResponse has queued.

@@ -78,7 +78,7 @@ func (s *Service) send(ctx context.Context, b *Batch, c gateway.Call, requestID 
 	case Embeddings:
 		return s.Gateway.Embeddings(ctx, c)
 	case Messages:
-		return s.Gateway.Messages(ctx, c, gateway.MessageOptions{ID: "msg_" + strings.TrimPrefix(requestID, ids.Request), Version: b.Options.Version, Beta: b.Options.Beta})
+		return s.Gateway.Messages(ctx, c, gateway.MessageOptions{ID: ids.Message + strings.TrimPrefix(requestID, ids.Request), Version: b.Options.Version, Beta: b.Options.Beta})
 	}
 	r, err := responses.Read(c.Body)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/accounts"
+	"turnpike/internal/budget"
 	"turnpike/internal/conversations"
 	"turnpike/internal/db"
 	"turnpike/internal/db/dbtest"
@@ -124,6 +125,64 @@ func TestChainIsWholeOrMissing(t *testing.T) {
 		f.write(t, func(tx *db.Tx) error { return f.Delete(t.Context(), tx, filter, second.ID) })
 		if _, err := f.Chain(t.Context(), f.db, filter, third.ID); !fault.Is(err, fault.NotFound) {
 			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestMessagesAndResponsesAreApart: F1. Neither API sees what the other has stored, nor items of a message.
+func TestMessagesAndResponsesAreApart(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, f *fixture) {
+		owner, filter := conversations.Owner{Tenant: tenant}, visibility.Filter{Tenant: tenant}
+		response := f.save(t, owner, "", "one")
+		message := func(previous string, c conversations.Content) string {
+			r := &conversations.Response{ID: ids.New(ids.Message), Owner: owner, PreviousID: previous, CreatedAt: f.now, ExpiresAt: f.now.Add(time.Hour), Content: c}
+			pending, err := f.Save(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := pending.Wait(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			return r.ID
+		}
+		value := func(text string) jsontext.Value { return jsontext.Value(`{"n":` + text + `,"id":"msg_x"}`) }
+		first := message("", conversations.Content{Input: []jsontext.Value{value("1"), value("2")}, Fields: map[string]jsontext.Value{"system": value("0")}, Response: value("3")})
+		second := message(first, conversations.Content{Input: []jsontext.Value{value("4")}, Response: value("5")})
+		thread, err := f.Thread(t.Context(), f.db, filter, second)
+		if want := []jsontext.Value{value("1"), value("2"), value("3"), value("4"), value("5")}; err != nil || fmt.Sprintf("%s", thread.Messages) != fmt.Sprintf("%s", want) || string(thread.Fields["system"]) != string(value("0")) {
+			t.Errorf("got %s, %v", thread, err)
+		}
+		if _, err := f.Thread(t.Context(), f.db, filter, response.ID); !fault.Is(err, fault.NotFound) {
+			t.Errorf("a response as a message: %v", err)
+		}
+		if _, err := f.Get(t.Context(), f.db, filter, first); !fault.Is(err, fault.NotFound) {
+			t.Errorf("a message as a response: %v", err)
+		}
+		if _, err := f.Chain(t.Context(), f.db, filter, first); !fault.Is(err, fault.NotFound) {
+			t.Errorf("a message as the previous response: %v", err)
+		}
+		found, err := f.Find(t.Context(), f.db, filter, []string{first, first + "_i0", first + "_0", "msg_x"})
+		if err != nil || len(found) > 0 {
+			t.Errorf("items of a message: %s, %v", found, err)
+		}
+	})
+}
+
+// TestChainCountsTowardTheRequestsBudget: a client can't make the server read more than it may send.
+func TestChainCountsTowardTheRequestsBudget(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, f *fixture) {
+		owner, filter, previous := conversations.Owner{Tenant: tenant}, visibility.Filter{Tenant: tenant}, ""
+		for range 4 {
+			previous = f.save(t, owner, previous, strings.Repeat("x", 100<<10)).ID
+		}
+		for limit, enough := range map[int64]bool{256 << 10: false, 4 << 20: true} {
+			ctx, b := budget.Begin(budget.New(limit).With(t.Context()), "ws_1")
+			_, err := f.Chain(ctx, f.db, filter, previous)
+			if b.Release(); enough != (err == nil) || !enough && !fault.Is(err, fault.Overloaded) {
+				t.Errorf("with %d bytes: %v", limit, err)
+			}
 		}
 	})
 }

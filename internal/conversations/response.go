@@ -1,5 +1,5 @@
-// Package conversations stores responses of the Responses API and conversations. The content is
-// encrypted, and purged when it expires.
+// Package conversations stores responses of the Responses API, conversations, and the threads of the
+// Messages API. The content is encrypted, and purged when it expires.
 package conversations
 
 import (
@@ -17,6 +17,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/accounts"
+	"turnpike/internal/budget"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
@@ -35,7 +36,7 @@ func (o *Owner) visibleTo(f visibility.Filter) bool {
 	return f.Includes(o.Tenant, o.Project) && (f.Reader == "" || f.Reader == o.Reader)
 }
 
-// Response is a stored response.
+// Response is a stored response, or a stored message of a thread, whose ID has another prefix.
 type Response struct {
 	ID string
 	Owner
@@ -45,6 +46,7 @@ type Response struct {
 	ExpiresAt      time.Time
 	Status         Status // of a background response that has not ended
 	Content
+	size int // of the encrypted content
 }
 
 // Status is the state of a background response. It is empty for all responses that have ended.
@@ -58,8 +60,9 @@ const (
 
 // Content is the encrypted part of a response.
 type Content struct {
-	Input    []jsontext.Value `json:"input"` // its own input, without what it continues
-	Response jsontext.Value   `json:"response"`
+	Input    []jsontext.Value          `json:"input"`            // its own input, without what it continues
+	Fields   map[string]jsontext.Value `json:"fields,omitempty"` // of the request that begins a thread
+	Response jsontext.Value            `json:"response"`
 }
 
 // Output returns the items of the response.
@@ -216,6 +219,7 @@ func (s *Store) scan(row db.Row) (*Response, error) {
 	if err := db.Scan(row, &r.ID, &r.WorkspaceID, &r.Environment, &r.Project, &r.Reader, &r.PreviousID, &r.ConversationID, &sealed, &r.CreatedAt, &r.ExpiresAt, &r.Status); err != nil {
 		return nil, err
 	}
+	r.size = len(sealed)
 	plain, err := s.ring.Open(sealed, responsePlace(r.ID))
 	if err == nil {
 		err = json.Unmarshal(plain, &r.Content, lenient)
@@ -233,6 +237,9 @@ func noSuchResponse(id string) error { return fault.NoSuch("response", id) }
 
 // Get returns a response.
 func (s *Store) Get(ctx context.Context, q db.Querier, f visibility.Filter, id string) (*Response, error) {
+	if isMessage(id) {
+		return nil, noSuchResponse(id)
+	}
 	r, err := s.scan(q.QueryRow(ctx, "SELECT "+responseColumns+" FROM responses r WHERE r.id = $1 AND r.expires_at > $2", id, s.now().UnixMicro()))
 	if errors.Is(err, db.ErrNotFound) || err == nil && !r.visibleTo(f) {
 		return nil, noSuchResponse(id)
@@ -245,11 +252,25 @@ const maxChain = 1000
 
 // Chain returns a response and those that it continues, oldest first.
 func (s *Store) Chain(ctx context.Context, q db.Querier, f visibility.Filter, id string) ([]*Response, error) {
+	if isMessage(id) {
+		return nil, noSuchResponse(id)
+	}
+	return s.chain(ctx, q, f, id)
+}
+
+// chain returns a response or message and those that it continues. Their memory counts toward the budget of the request.
+func (s *Store) chain(ctx context.Context, q db.Querier, f visibility.Filter, id string) ([]*Response, error) {
 	rows, err := q.Query(ctx, `WITH RECURSIVE chain (id, depth) AS (
 			SELECT id, 0 FROM responses WHERE id = $1
 			UNION ALL SELECT p.previous_id, c.depth + 1 FROM chain c JOIN responses p ON p.id = c.id WHERE p.previous_id IS NOT NULL AND c.depth < $3)
 		SELECT `+responseColumns+` FROM chain c JOIN responses r ON r.id = c.id WHERE r.expires_at > $2 ORDER BY c.depth DESC`, id, s.now().UnixMicro(), maxChain)
-	list, err := db.All(rows, err, s.scan)
+	list, err := db.All(rows, err, func(row db.Row) (*Response, error) {
+		r, err := s.scan(row)
+		if err == nil {
+			err = budget.Of(ctx).Reserve(int64(r.size))
+		}
+		return r, err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -24,14 +24,16 @@ type MessageOptions struct {
 	Version   string   // of the API
 	Beta      []string // the anthropic-beta headers
 	BetaQuery bool     // the URL has ?beta=true
+	// ResumeThread returns the body of a request with a thread: the whole conversation. If it is nil, threads are rejected.
+	ResumeThread func(*messages.Turn) ([]byte, error)
 }
 
 // Messages makes a request in Anthropic's format. A provider that has the Messages API gets the
 // client's bytes, and all others get a chat completion.
 func (g *Gateway) Messages(ctx context.Context, c Call, o MessageOptions) (*Response, error) {
-	r, err := readMessages(c.Body)
+	r, err := readMessageCall(&c, &o)
 	if err != nil {
-		return nil, c.noteRequested(err)
+		return nil, err
 	}
 	if err := messages.CheckMaxTokens(r.messages.MaxTokens); err != nil {
 		return nil, err
@@ -54,9 +56,9 @@ func (g *Gateway) Messages(ctx context.Context, c Call, o MessageOptions) (*Resp
 // CountTokens counts the input tokens of a request in Anthropic's format. It is free. For models of
 // other providers the count is an estimate.
 func (g *Gateway) CountTokens(ctx context.Context, c Call, o MessageOptions) (*Response, error) {
-	r, err := readMessages(c.Body)
+	r, err := readMessageCall(&c, &o)
 	if err != nil {
-		return nil, c.noteRequested(err)
+		return nil, err
 	}
 	s := g.current.Load()
 	targets, err := s.route(ctx, c.owner(), r.models, catalog.Chat, r)
@@ -152,15 +154,7 @@ func allowedBetas(headers []string, t target) []string {
 	if n := t.offer.ContextWindow; n == 0 || n > smallContextWindow || !strings.Contains(strings.Join(headers, ","), longContext) {
 		return headers
 	}
-	var kept []string
-	for _, header := range headers {
-		for name := range strings.SplitSeq(header, ",") {
-			if name = strings.TrimSpace(name); name != "" && !strings.HasPrefix(name, longContext) {
-				kept = append(kept, name)
-			}
-		}
-	}
-	return kept
+	return withoutBeta(headers, longContext)
 }
 
 // messageFields are the fields that decide where a request goes and what it may cost.
@@ -173,6 +167,7 @@ type messageFields struct {
 	Speed        string         `json:"speed"`
 	InferenceGeo string         `json:"inference_geo"`
 	MCPServers   jsontext.Value `json:"mcp_servers"`
+	Thread       jsontext.Value `json:"thread"`
 	OutputFormat jsontext.Value `json:"output_format"`
 
 	ContextManagement struct {

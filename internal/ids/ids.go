@@ -42,6 +42,7 @@ const (
 	FederationRule = "fed_"
 
 	Response     = "resp_"
+	Message      = "msg_" // of Anthropic's API
 	Conversation = "conv_"
 
 	Batch        = "batch_"

@@ -9,14 +9,14 @@ import (
 	"turnpike/internal/providers"
 )
 
-// Names of events.
+// Names of events. Those of a message's start and end are also used by its thread.
 const (
-	messageStart      = "message_start"
+	MessageStart      = "message_start"
 	contentBlockStart = "content_block_start"
 	contentBlockDelta = "content_block_delta"
 	contentBlockStop  = "content_block_stop"
 	messageDelta      = "message_delta"
-	messageStop       = "message_stop"
+	MessageStop       = "message_stop"
 )
 
 // Stream translates the chunks of a chat completion to the events of a message.
@@ -135,7 +135,7 @@ func (s *Stream) start(model string) {
 		s.head.Model = model
 	}
 	s.head.Usage = NewUsage(s.inner.SoFar())
-	s.send(messageStart, event{Type: messageStart, Message: &s.head})
+	s.send(MessageStart, event{Type: MessageStart, Message: &s.head})
 }
 
 func (s *Stream) add(d *choiceMessage) error {
@@ -221,7 +221,7 @@ func Stop(reason string, u providers.Usage) []providers.Chunk {
 	usage := NewUsage(u)
 	return []providers.Chunk{
 		{Event: messageDelta, Data: encode(event{Type: messageDelta, Delta: stopDelta{StopReason: reason}, Usage: &usage})},
-		{Event: messageStop, Data: encode(event{Type: messageStop})},
+		{Event: MessageStop, Data: encode(event{Type: MessageStop})},
 	}
 }
 
