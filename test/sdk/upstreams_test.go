@@ -44,8 +44,8 @@ type upstream struct {
 	model      string
 	embeddings string // an embeddings model, if it has one
 	base       string
-	prepare    func()        // queues the conversation
-	bodies     func() []byte // all request bodies
+	queue      func(list []step) // the responses
+	bodies     func() []byte     // all request bodies
 }
 
 const upstreamKey = "the-upstream-key"
@@ -54,11 +54,11 @@ const upstreamKey = "the-upstream-key"
 func allUpstreams(t *testing.T) []upstream {
 	o, a, g := upstreams.NewOpenAI(t, upstreamKey), upstreams.NewAnthropic(t, upstreamKey), upstreams.NewGemini(t, upstreamKey)
 	return []upstream{
-		{"openai", "gpt-4o-mini", "text-embedding-3-small", o.BaseURL(), func() {
-			for _, s := range conversation {
+		{"openai", "gpt-4o-mini", "text-embedding-3-small", o.BaseURL(), func(list []step) {
+			for i, s := range list {
 				reply := upstreams.OpenAIReply{Text: s.text}
 				if s.text == "" {
-					reply.Calls = []upstreams.OpenAICall{{Name: toolName, Arguments: toolArgs}}
+					reply.Calls = []upstreams.OpenAICall{{ID: fmt.Sprintf("call_%d", i), Name: toolName, Arguments: toolArgs}}
 				}
 				o.Queue(reply)
 			}
@@ -68,9 +68,9 @@ func allUpstreams(t *testing.T) []upstream {
 			}
 			return all
 		}},
-		{"anthropic", "claude-sonnet-4-5", "", a.BaseURL(), func() {
-			for _, s := range conversation {
-				a.Queue(anthropicReply(s))
+		{"anthropic", "claude-sonnet-4-5", "", a.BaseURL(), func(list []step) {
+			for i, s := range list {
+				a.Queue(anthropicReply(s, fmt.Sprintf("toolu_%d", i)))
 			}
 		}, func() (all []byte) {
 			for _, r := range a.Requests() {
@@ -78,8 +78,8 @@ func allUpstreams(t *testing.T) []upstream {
 			}
 			return all
 		}},
-		{"gemini", "gemini-2.5-flash", "gemini-embedding-001", g.BaseURL(), func() {
-			for _, s := range conversation {
+		{"gemini", "gemini-2.5-flash", "gemini-embedding-001", g.BaseURL(), func(list []step) {
+			for _, s := range list {
 				g.Queue(geminiReply(s))
 			}
 		}, func() (all []byte) {
@@ -91,11 +91,11 @@ func allUpstreams(t *testing.T) []upstream {
 	}
 }
 
-func anthropicReply(s step) upstreams.AnthropicReply {
+func anthropicReply(s step, call string) upstreams.AnthropicReply {
 	block, start, delta, stop := fmt.Sprintf(`{"type":"text","text":%q}`, s.text), `{"type":"text","text":""}`, fmt.Sprintf(`{"type":"text_delta","text":%q}`, s.text), "end_turn"
 	if s.text == "" {
-		block = `{"type":"tool_use","id":"toolu_01A","name":"` + toolName + `","input":` + toolArgs + `}`
-		start = `{"type":"tool_use","id":"toolu_01A","name":"` + toolName + `","input":{}}`
+		block = `{"type":"tool_use","id":"` + call + `","name":"` + toolName + `","input":` + toolArgs + `}`
+		start = `{"type":"tool_use","id":"` + call + `","name":"` + toolName + `","input":{}}`
 		delta = fmt.Sprintf(`{"type":"input_json_delta","partial_json":%q}`, toolArgs)
 		stop = "tool_use"
 	}
@@ -126,21 +126,27 @@ func geminiReply(s step) upstreams.GeminiReply {
 	return upstreams.GeminiReply{Body: body}
 }
 
-// withUpstreams runs fn once for each provider, with a server that has all of them and
-// a live key. It then checks the provider's requests.
-func withUpstreams(t *testing.T, engine string, fn func(t *testing.T, s *harness.Server, key string, u upstream)) {
+// startUpstreams starts a server that has all providers.
+func startUpstreams(t *testing.T, engine string) (*harness.Server, []upstream) {
 	t.Helper()
 	list := allUpstreams(t)
 	cfg := harness.Config(t, engine)
 	for _, u := range list {
 		cfg.Providers = append(cfg.Providers, config.Provider{Name: u.name, Type: u.name, BaseURL: config.Address(u.base), APIKey: upstreamKey, Weight: 1})
 	}
-	s := harness.Start(t, cfg, harness.NewClock())
+	return harness.Start(t, cfg, harness.NewClock()), list
+}
+
+// withUpstreams runs fn once for each provider, with a server that has all of them and
+// a live key. It then checks the provider's requests.
+func withUpstreams(t *testing.T, engine string, fn func(t *testing.T, s *harness.Server, key string, u upstream)) {
+	t.Helper()
+	s, list := startUpstreams(t, engine)
 	key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Live)
 	for _, u := range list {
 		t.Run(u.name, func(t *testing.T) {
 			t.Parallel()
-			u.prepare()
+			u.queue(conversation)
 			fn(t, s, key, u)
 			if seen := u.bodies(); !bytes.Contains(seen, []byte(pixel)) || !bytes.Contains(seen, []byte("sunny")) {
 				t.Error("the image or the tool's answer has not reached the provider")

@@ -69,6 +69,7 @@ type (
 		} `json:"cache_control"`
 	}
 	anthropicTool struct {
+		Type         string                    `json:"type"`
 		Name         string                    `json:"name"`
 		Description  string                    `json:"description"`
 		InputSchema  map[string]jsontext.Value `json:"input_schema"`
