@@ -113,7 +113,8 @@ type RuleChange struct {
 	ID         string
 }
 
-// Change changes a rule. Tokens that it has issued stay valid until they expire.
+// Change changes a rule. Tokens that it has issued stay valid until they expire. Like a deletion, a change needs
+// the right to manage the key that the stored rule has.
 func (s *Service) Change(ctx context.Context, tx *db.Tx, c RuleChange) (*Rule, error) {
 	r, err := s.GetLocked(ctx, tx, c.Visibility, c.ID)
 	if err != nil {
@@ -127,6 +128,9 @@ func (s *Service) Change(ctx context.Context, tx *db.Tx, c RuleChange) (*Rule, e
 
 // update stores a changed rule.
 func (s *Service) update(ctx context.Context, tx *db.Tx, by access.Caller, r *Rule) error {
+	if err := s.checkStored(ctx, tx, by, r); err != nil {
+		return err
+	}
 	if err := s.Check(ctx, tx, by, r); err != nil {
 		return err
 	}
@@ -141,13 +145,36 @@ func (s *Service) update(ctx context.Context, tx *db.Tx, by access.Caller, r *Ru
 
 // Delete deletes a rule.
 func (s *Service) Delete(ctx context.Context, tx *db.Tx, by access.Caller, r *Rule) error {
-	if _, err := s.parent(ctx, tx, by, r); err != nil && !fault.Is(err, fault.InvalidParameter) { // a revoked key doesn't keep its rules
+	if err := s.checkStored(ctx, tx, by, r); err != nil {
 		return err
 	}
 	if _, err := tx.Exec(ctx, "DELETE FROM federation_rules WHERE id = $1", r.ID); err != nil {
 		return err
 	}
 	return s.log(ctx, tx, by.Actor, r, "federation_rule.deleted")
+}
+
+// checkStored checks that the caller may manage the key that the rule has in the database, whether or not that key
+// still works.
+func (s *Service) checkStored(ctx context.Context, tx *db.Tx, by access.Caller, r *Rule) error {
+	id, err := db.Value[string](tx.QueryRow(ctx, "SELECT key_id FROM federation_rules WHERE id = $1", r.ID))
+	if err != nil {
+		return db.OrNoSuch(err, "federation rule", r.ID)
+	}
+	k, err := s.Keys.Get(ctx, tx, visibility.Filter{Tenant: r.Tenant}, id)
+	switch {
+	case fault.Is(err, fault.NotFound):
+		return nil
+	case err != nil:
+		return err
+	case !by.CanManage(k):
+		return tooWide(id)
+	}
+	return nil
+}
+
+func tooWide(keyID string) error {
+	return fault.Param(fault.InsufficientScope, "key_id", "The key %s is wider than what you may manage, so its tokens can't be handed out by a rule of yours.", keyID)
 }
 
 func (s *Service) log(ctx context.Context, tx *db.Tx, by audit.Actor, r *Rule, action string) error {
@@ -296,7 +323,7 @@ func (s *Service) parent(ctx context.Context, tx *db.Tx, by access.Caller, r *Ru
 		return nil, err
 	}
 	if !by.CanManage(k) {
-		return nil, fault.Param(fault.InsufficientScope, "key_id", "The key %s is wider than what you may manage, so its tokens can't be handed out by a rule of yours.", r.KeyID)
+		return nil, tooWide(r.KeyID)
 	}
 	p, err := access.PrincipalOf(ctx, tx, k.ID, nil, s.Now())
 	if err == nil && p == nil {

@@ -380,3 +380,29 @@ func TestUnsatisfiableFederationRuleIsRejected(t *testing.T) {
 		c.Do(t, harness.Request{Method: "POST", Path: "/v1/federation_rules", Key: narrow, Body: good}).Want(t, 403, "insufficient_scope")
 	})
 }
+
+// N10: a rule belongs to the key that its tokens have, until someone who may manage that key changes it.
+func TestNarrowKeyCannotTakeOverTheFederationRuleOfWiderKey(t *testing.T) {
+	eachFederated(t, both, func(t *testing.T, c *client, i *issuer.Issuer) {
+		_, wide := c.newKey(t, access.Key{Scopes: []string{"models:read", "embeddings:create"}})
+		rule := c.post(t, "/v1/federation_rules", map[string]any{"name": "ci", "issuer": i.URL, "audience": "turnpike", "subject": "repo:acme/app", "key_id": wide, "scopes": []string{"embeddings:create"}})
+		path := "/v1/federation_rules/" + rule.Text("id")
+		narrow, own := c.newKey(t, access.Key{Scopes: []string{"keys:write", "models:read"}})
+		for name, change := range map[string]map[string]any{
+			"only the subject":     {"subject": "repo:evil/z:*"},
+			"a key of its own":     {"key_id": own, "scopes": []string{"models:read"}, "subject": "repo:evil/z:*"},
+			"a key that is no key": {"key_id": "key_01h455vb4pex5vsknk084sn02q"},
+		} {
+			if r := c.Do(t, harness.Request{Method: "PATCH", Path: path, Key: narrow, Body: change}); r.Status != 403 || r.Text("error.param") != "key_id" {
+				t.Errorf("%s: got %d %s, want 403 about key_id", name, r.Status, r.Body)
+			}
+		}
+		c.Do(t, harness.Request{Method: "DELETE", Path: path, Key: narrow}).Want(t, 403, "insufficient_scope")
+		if after := c.get(t, path); fmt.Sprint(after.At("")) != fmt.Sprint(rule.At("")) {
+			t.Errorf("refused changes left %s", after.Body)
+		}
+		// A revoked key doesn't keep its rules from whoever may manage keys.
+		c.ask(t, "DELETE", "/v1/keys/"+wide, nil).Want(t, 200, "")
+		c.ask(t, "PATCH", path, map[string]any{"key_id": own, "scopes": []string{"models:read"}}).Want(t, 200, "")
+	})
+}
