@@ -24,6 +24,9 @@ func (s *Service) lookUpServers(ctx context.Context, tx *db.Tx, r *Run, p *acces
 			continue
 		}
 		at := fmt.Sprintf("tools[%d]", i)
+		if err := p.Require(access.MCPToolsCall); err != nil { // as at /mcp
+			return err
+		}
 		server, err := s.Servers.Labeled(ctx, tx, p.Visibility(), spec.ServerLabel)
 		if fault.Is(err, fault.NotFound) {
 			return fault.Param(fault.MissingParameter, at+".server_url", "%s.server_url is required, because no tool server has the label %q.", at, spec.ServerLabel)
@@ -53,6 +56,17 @@ func (s *Service) lookUpServers(ctx context.Context, tx *db.Tx, r *Run, p *acces
 		}
 	}
 	return nil
+}
+
+// missingScope returns the scope that a run's key no longer has, or an empty one.
+func (r *Run) missingScope(p *access.Principal) access.Scope {
+	switch {
+	case !p.Grant.Allows(access.AgentRunsCreate):
+		return access.AgentRunsCreate
+	case !p.Grant.Allows(access.MCPToolsCall) && slices.ContainsFunc(r.Specs, func(s tools.Spec) bool { return s.ServerID != "" }):
+		return access.MCPToolsCall
+	}
+	return ""
 }
 
 // registeredServers are the registered servers of a run as they are in this turn, by the index of their spec.

@@ -119,8 +119,8 @@ func (s *Service) authorize(ctx context.Context, r *Run, now time.Time) (p *acce
 		return nil, nil, err
 	case p == nil:
 		return nil, runError("key_revoked", "The key that created the run was revoked or has expired."), nil
-	case !p.Grant.Allows(access.AgentRunsCreate):
-		return nil, runError("key_revoked", "The key that created the run no longer has the scope %s.", access.AgentRunsCreate), nil
+	case r.missingScope(p) != "":
+		return nil, runError("key_revoked", "The key that created the run no longer has the scope %s.", r.missingScope(p)), nil
 	case r.Project == "":
 		return p, nil, nil
 	}

@@ -827,6 +827,31 @@ func TestRunsUseRegisteredServers(t *testing.T) {
 	})
 }
 
+// N8: runs are no way around the scope that /mcp requires.
+func TestRunsOfRegisteredServersNeedTheScopeToCallTools(t *testing.T) {
+	eachAgents(t, both, nil, func(t *testing.T, l *agentClient) {
+		docs := newToolUpstream(t)
+		l.register(t, "docs", docs.URL)
+		body := func(script string) map[string]any {
+			return runBody(l.model.addScript(script, calls(toolCall{"docs__search", `{"q":"x"}`}), reply{text: "Done."}), []any{map[string]any{"type": "mcp", "server_label": "docs"}})
+		}
+		narrow, _ := l.withKey(t, access.Key{Scopes: []string{"agents.runs:create", "scoped_tokens:create"}})
+		token := narrow.post(t, "/v1/scoped_tokens", map[string]any{"scopes": []string{"agents.runs:create"}, "expires_in": 60}).Text("value")
+		for key, code := range map[string]string{narrow.key: "insufficient_scope", token: "scoped_token_not_allowed"} {
+			l.Do(t, harness.Request{Method: "POST", Path: runs, Key: key, Body: body("refused")}).Want(t, 403, code)
+		}
+		// A run in progress ends with the scope.
+		wide, id := l.withKey(t, access.Key{Scopes: []string{"agents.runs:create", "mcp.tools:call"}})
+		path := wide.startRun(t, runBody(l.model.addScript("drop", calls(toolCall{"docs__drop", `{}`}), reply{text: "Done."}), []any{map[string]any{"type": "mcp", "server_label": "docs"}}))
+		want := l.waitForAction(t, path, "awaiting_approval")
+		l.ask(t, "PATCH", "/v1/keys/"+id, map[string]any{"scopes": []string{"agents.runs:create"}}).Want(t, 200, "")
+		l.decide(t, path, want[0]["id"].(string), "approve").Want(t, 200, "")
+		if ended := l.waitForEnd(t, path, "failed"); ended.Text("error.code") != "key_revoked" || len(docs.called()) != 0 {
+			t.Errorf("the run ended as %s after calls %q", ended.Body, docs.called())
+		}
+	})
+}
+
 func TestToolServersGetOAuthTokens(t *testing.T) {
 	eachMCP(t, both, nil, func(t *testing.T, c *client) {
 		docs := newToolUpstream(t)
