@@ -206,7 +206,7 @@ func updateToolServer(ctx context.Context, c *Call, tx *db.Tx, in updateToolServ
 				s.Prices, s.ToolRules = pricesOf(in.ToolSettings.Value), toolRulesOf(in.ToolSettings.Value)
 			}
 		}}
-	return showToolServer(c.s.ToolServers.Change(ctx, tx, toolservers.ServerChange{By: c.Actor(), Visibility: c.Principal.Visibility(), ID: c.id(),
+	return showToolServer(c.s.ToolServers.Change(ctx, tx, toolservers.ServerChange{By: tools.Decider{Principal: c.Principal, Actor: c.Actor()}, Visibility: c.Principal.Visibility(), ID: c.id(),
 		Decide: func(*toolservers.Server) (toolservers.Change, error) { return change, nil }}))
 }
 

@@ -221,7 +221,7 @@ func editToolServerPage(_ *request, s *toolservers.Server) (*view, error) {
 func (req *request) changeToolServer(notice string, change func(tx *db.Tx, s *toolservers.Server) (toolservers.Change, error)) (*view, error) {
 	return req.save(req.to("tools/"+req.id()), notice, func(tx *db.Tx) error {
 		var ours error // of the form
-		_, err := req.s.ToolServers.Change(req.Context(), tx, toolservers.ServerChange{By: req.actor(), Visibility: req.principal.Visibility(), ID: req.id(),
+		_, err := req.s.ToolServers.Change(req.Context(), tx, toolservers.ServerChange{By: req.decider(), Visibility: req.principal.Visibility(), ID: req.id(),
 			Decide: func(s *toolservers.Server) (c toolservers.Change, err error) {
 				c, ours = change(tx, s)
 				return c, ours

@@ -486,10 +486,11 @@ func TestInterruptedToolCallIsChargedAsReserved(t *testing.T) {
 	})
 }
 
-// approver decides about calls as the dashboard does.
+// approver decides about calls and changes servers as the dashboard does.
 func (c *client) approver(t *testing.T) *toolservers.Service {
 	t.Helper()
-	return toolservers.New(toolservers.Options{DB: c.DB, Ring: c.Ring, Guard: safehttp.New(safehttp.Policy{}), Now: c.Clock.Now,
+	guard := safehttp.New(safehttp.Policy{AllowHTTP: true, AllowCIDRs: prefixes(t, "127.0.0.0/8")})
+	return toolservers.New(toolservers.Options{DB: c.DB, Ring: c.Ring, Guard: guard, Now: c.Clock.Now,
 		TestTools: func() accounts.ToolMode { return accounts.ToolsReal }})
 }
 

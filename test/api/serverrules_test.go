@@ -7,8 +7,12 @@ import (
 	"time"
 
 	"turnpike/internal/accounts"
+	"turnpike/internal/agents/tools"
 	"turnpike/internal/agents/toolservers"
+	"turnpike/internal/db"
 	"turnpike/internal/fault"
+	"turnpike/internal/visibility"
+	"turnpike/test/harness"
 )
 
 func TestApprovalRulesOfRegisteredServerAreChecked(t *testing.T) {
@@ -141,10 +145,52 @@ func TestApprovalRulesOfOneToolReplaceThoseOfItsServer(t *testing.T) {
 			t.Errorf("the approved call returned %q", got)
 		}
 		// Without its own rules, the tool has the server's.
-		c.ask(t, "PATCH", "/v1/tool_servers/"+server.Text("id"), map[string]any{"tool_settings": map[string]any{}}).Want(t, 200, "")
+		c.ownerChanges(t, server.Text("id"), func(s *toolservers.Server) { s.ToolRules = nil })
 		if got := <-toolCallInBackground(t.Context(), session, "docs__search", map[string]any{"q": "y"}); !strings.Contains(got, "found") {
 			t.Errorf("a call that meets no condition returned %q", got)
 		}
+	})
+}
+
+// ownerChanges changes a server as an owner does in the dashboard.
+func (c *client) ownerChanges(t *testing.T, id string, apply func(*toolservers.Server)) {
+	t.Helper()
+	c.write(t, func(tx *db.Tx) error {
+		s, err := c.approver(t).GetLocked(t.Context(), tx, visibility.Filter{Tenant: c.workspace.In(c.env)}, id)
+		if err != nil {
+			return err
+		}
+		return c.approver(t).Update(t.Context(), tx, c.person("usr_owner", accounts.Owner), s, toolservers.Change{Apply: apply})
+	})
+}
+
+// N7: a key that may edit servers can't remove the rules that stop it.
+func TestKeyCannotLoosenApprovalRules(t *testing.T) {
+	eachMCP(t, both, nil, func(t *testing.T, c *client) {
+		c.withPeople(t)
+		docs := newToolUpstream(t)
+		path := "/v1/tool_servers/" + c.register(t, "docs", docs.URL, "require_approval", "always", "approval_rules", map[string]any{"roles": []string{"owner"}}).Text("id")
+		before := c.get(t, path)
+		narrow, _ := c.newKey(t, liveKey("tool_servers:write", "mcp.tools:call"))
+		for _, key := range []string{narrow, c.key} {
+			for _, change := range []map[string]any{{"require_approval": "never", "approval_rules": map[string]any{}}, {"approval_rules": nil},
+				{"require_approval": map[string]any{"never": map[string]any{"tool_names": []string{"search"}}}},
+				{"tool_settings": map[string]any{"search": map[string]any{"approval_rules": map[string]any{}}}}} {
+				c.Do(t, harness.Request{Method: "PATCH", Path: path, Key: key, Body: change}).Want(t, 403, "insufficient_scope")
+			}
+		}
+		if after := c.get(t, path); string(after.Body) != string(before.Body) {
+			t.Errorf("refused changes left %s", after.Body)
+		}
+		// What makes rules stricter, or has nothing to do with them, needs only the scope to edit.
+		for _, change := range []map[string]any{{"description": "Papers"}, {"approval_rules": map[string]any{"roles": []string{"owner"}, "exclude_creator": false, "on_expiry": "report"}},
+			{"tool_settings": map[string]any{"search": map[string]any{"approval_rules": map[string]any{"roles": []string{"owner"}, "on_expiry": "report"}}}}} {
+			c.Do(t, harness.Request{Method: "PATCH", Path: path, Key: narrow, Body: change}).Want(t, 200, "")
+		}
+		// Default rules can be satisfied by a key that may approve calls.
+		open := "/v1/tool_servers/" + c.register(t, "open", docs.URL, "require_approval", "always").Text("id")
+		c.Do(t, harness.Request{Method: "PATCH", Path: open, Key: narrow, Body: map[string]any{"require_approval": "never"}}).Want(t, 403, "insufficient_scope")
+		c.ask(t, "PATCH", open, map[string]any{"require_approval": "never"}).Want(t, 200, "")
 	})
 }
 
@@ -176,7 +222,7 @@ func TestApprovalRulesOfRegisteredServerApplyToRuns(t *testing.T) {
 		asked := l.waitForAction(t, path, "awaiting_approval")[0]
 		l.decide(t, path, asked["id"].(string), "approve").Want(t, 403, "insufficient_scope") // keys have no role
 		// A run keeps the rules of its start.
-		l.ask(t, "PATCH", "/v1/tool_servers/"+id, map[string]any{"approval_rules": nil, "tool_settings": map[string]any{}}).Want(t, 200, "")
+		l.ownerChanges(t, id, func(s *toolservers.Server) { s.Rules, s.ToolRules = tools.ApprovalRules{}, nil })
 		l.decide(t, path, asked["id"].(string), "approve").Want(t, 403, "insufficient_scope")
 		l.advance(t, 100*time.Second)
 		l.waitForEnd(t, path, "completed")

@@ -152,6 +152,26 @@ func TestApprovalRulesOfSingleToolsAreEdited(t *testing.T) {
 	})
 }
 
+// N7: developers may edit tool servers, but not remove rules that they don't satisfy.
+func TestDeveloperCannotLoosenApprovalRules(t *testing.T) {
+	t.Parallel()
+	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {
+		o := newJobClient(t, s)
+		dev := member(t, s, o.workspace, accounts.Developer)
+		path := o.in(accounts.Test, "tools/"+s.Do(t, harness.Request{Method: "POST", Path: "/v1/tool_servers", Key: o.key, Body: map[string]any{
+			"label": "shop", "url": "https://shop.example/mcp", "allowed_tools": []string{"pay"}, "approval_rules": map[string]any{"roles": []string{"owner"}}}}).Want(t, 200, "").Text("id"))
+		form := url.Values{"label": {"shop"}, "url": {"https://shop.example/mcp"}, "allowed_tools": {"pay"}, "require_approval": {"never"}, "timeout_seconds": {"5"}, "approval_timeout_seconds": {"60"}}
+		const refused = "Only owners and members with these roles may loosen the approval rules, in the dashboard: owner."
+		dev.post(t, path+"/edit", form).rejects(t, 403, refused)
+		dev.post(t, path+"/tools", url.Values{"tool": {"pay"}}).rejects(t, 403, refused)
+		dev.post(t, path+"/rules/shop__pay", url.Values{"approval_roles": {"developer", "owner"}, "on_expiry": {"fail"}}).rejects(t, 403, refused)
+		dev.follow(t, dev.post(t, path+"/rules/shop__pay", url.Values{"approval_roles": {"owner"}, "exclude_creator": {"yes"}, "on_expiry": {"fail"}})).shows(t, "Approval rules saved.")
+		dev.post(t, path+"/rules/shop__pay/remove", nil).rejects(t, 403, refused)
+		o.get(t, path).shows(t, "every call", "decided by owner, not the creator")
+		o.follow(t, o.post(t, path+"/edit", form)).shows(t, "Tool server saved.")
+	})
+}
+
 func TestToolServerFormsShowAllErrors(t *testing.T) {
 	t.Parallel()
 	harness.OnSQLite(t, func(t *testing.T, s *harness.Server) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/agents/tools"
 	"turnpike/internal/agents/toolservers"
@@ -376,7 +377,7 @@ func TestTokensAreNotUsedForAnotherAddressOrClient(t *testing.T) {
 			s := w.register(t, name, "", "")
 			w.connect(t, s)
 			if err := w.nodes[0].DB.Write(t.Context(), func(tx *db.Tx) error {
-				_, err := w.nodes[0].Change(t.Context(), tx, toolservers.ServerChange{By: actor, Visibility: w.visible(), ID: s.ID,
+				_, err := w.nodes[0].Change(t.Context(), tx, toolservers.ServerChange{By: tools.Decider{Principal: access.PersonPrincipal(actor.Name, accounts.Developer, w.tenant), Actor: actor, Role: accounts.Developer}, Visibility: w.visible(), ID: s.ID,
 					Decide: func(*toolservers.Server) (toolservers.Change, error) { return change, nil }})
 				return err
 			}); err != nil {

@@ -14,11 +14,10 @@ import (
 )
 
 // RulesOf returns the approval rules of a tool.
-func (s *Server) RulesOf(tool string) tools.ApprovalRules {
-	if own, ok := s.ToolRules[tool]; ok {
-		return own
-	}
-	return s.Rules
+func (s *Server) RulesOf(tool string) tools.ApprovalRules { return s.policy().RulesOf(tool) }
+
+func (s *Server) policy() *tools.Policy {
+	return &tools.Policy{Approval: s.Approval, Rules: s.Rules, ToolRules: s.ToolRules}
 }
 
 // rulesOfListed returns the approval rules of a tool by the name under which clients see it.

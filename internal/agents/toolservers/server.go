@@ -316,7 +316,7 @@ type Change struct {
 
 // ServerChange is someone's change of a server that they can see. Decide gets the server as it is under its lock.
 type ServerChange struct {
-	By         audit.Actor
+	By         tools.Decider
 	Visibility visibility.Filter
 	ID         string
 	Decide     func(*Server) (Change, error)
@@ -336,8 +336,8 @@ func (m *Service) Change(ctx context.Context, tx *db.Tx, c ServerChange) (*Serve
 }
 
 // update stores a change of a locked server. Secret headers are never sent to another host than the one that they were
-// given for, so a change of the host must set them.
-func (m *Service) update(ctx context.Context, tx *db.Tx, by audit.Actor, s *Server, c Change) error {
+// given for, so a change of the host must set them. Only someone who satisfies the approval rules can loosen them.
+func (m *Service) update(ctx context.Context, tx *db.Tx, by tools.Decider, s *Server, c Change) error {
 	before := *s
 	given, err := m.credentials(s)
 	if err != nil {
@@ -355,6 +355,9 @@ func (m *Service) update(ctx context.Context, tx *db.Tx, by audit.Actor, s *Serv
 	}
 	given, err = m.check(s, given)
 	if err := errors.Join(err, s.CheckRules(ctx, tx, &before, m.Now())); err != nil {
+		return err
+	}
+	if err := before.policy().CheckReplacement(by, s.policy()); err != nil {
 		return err
 	}
 	if s.Label != before.Label {
@@ -389,7 +392,7 @@ func (m *Service) update(ctx context.Context, tx *db.Tx, by audit.Actor, s *Serv
 	if err != nil {
 		return fmt.Errorf("store tool server: %w", err)
 	}
-	return m.log(ctx, tx, by, s, "tool_server.updated")
+	return m.log(ctx, tx, by.Actor, s, "tool_server.updated")
 }
 
 // origin returns the scheme, host and port of a URL that was checked.
