@@ -180,7 +180,7 @@ func upstream(p config.Provider, client *wire.Client) providers.Provider {
 	base, credential := string(p.BaseURL), Credential(p)
 	switch p.Type {
 	case config.Anthropic:
-		return anthropic.New(anthropic.Options{Name: p.Name, BaseURL: base, Credential: credential, Platform: platforms[p.Cloud()], Client: client})
+		return anthropic.New(anthropic.Options{Name: p.Name, BaseURL: base, Credential: credential, Platform: platforms[p.Cloud()], Private: p.Private, Client: client})
 	case config.Bedrock:
 		return bedrock.New(bedrock.Options{Name: p.Name, BaseURL: base, Credential: credential, Client: client})
 	case config.Gemini:
@@ -191,7 +191,7 @@ func upstream(p config.Provider, client *wire.Client) providers.Provider {
 		headers[name] = string(value)
 	}
 	return openai.New(openai.Options{Name: p.Name, BaseURL: base, Credential: credential, Headers: headers, APIVersion: p.APIVersion,
-		MaxTokensOnly: p.OldLimitField, NoStreamOptions: p.NoStreamOptions, HasResponses: p.HasResponses(), Client: client})
+		MaxTokensOnly: p.OldLimitField, NoStreamOptions: p.NoStreamOptions, HasResponses: p.HasResponses(), Private: p.Private, Client: client})
 }
 
 func routes(cfg config.Config) []gateway.Route {

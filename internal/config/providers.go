@@ -29,6 +29,7 @@ type Provider struct {
 	OldLimitField   bool              `key:"old_limit_field"`
 	NoStreamOptions bool              `key:"no_stream_options"`
 	ResponsesAPI    *bool             `key:"responses_api"` // nil means only OpenAI itself
+	Private         bool              `key:"private"`       // all clients may use the objects in the account
 	Weight          int               `key:"weight" default:"1"`
 	BatchPercent    int               `key:"batch_price_percent"` // 0 doesn't use its batch API
 	DefaultPrice    *ModelPrice       `key:"default_price"`

@@ -171,6 +171,7 @@ func (p Provider) checkKeySources(f *faults) {
 func (p Provider) checkDialect(f *faults) {
 	f.addIf(p.BatchPercent < 0 || p.BatchPercent > 100, "batch_price_percent", "%d is out of range; expected 1 to 100, or 0 to not use the provider's batch API", p.BatchPercent)
 	f.addIf(p.BatchPercent != 0 && (p.Type == Gemini || p.Type == Bedrock || p.APIVersion != "" || p.SignIn != nil && p.Type == Anthropic), "batch_price_percent", "is for OpenAI's and Anthropic's batch APIs; remove it")
+	f.addIf(p.Private && p.Type != OpenAI && p.Type != Anthropic, "private", "is for the types openai and anthropic, whose requests can name objects in the account; remove it")
 	if p.Type != OpenAI {
 		const only = "is for type openai alone"
 		f.addIf(p.APIVersion != "", "api_version", only)

@@ -15,7 +15,7 @@ import (
 // the server runs. Keys that read the server's environment or files, or run a
 // command, are only for the file.
 var storedProviderKeys = []string{"name", "type", "base_url", "api_key", "api_keys", "api_version", "headers", "catalog", "local", "old_limit_field",
-	"no_stream_options", "responses_api", "weight", "batch_price_percent", "default_price", "tool_prices", "allow_fields", "ignore_unbilled", "models"}
+	"no_stream_options", "responses_api", "private", "weight", "batch_price_percent", "default_price", "tool_prices", "allow_fields", "ignore_unbilled", "models"}
 
 // StoredProviderKeys returns the keys of a provider that don't belong to the file
 // alone.

@@ -168,6 +168,7 @@ func chatNames() jsonbody.Names {
 	names := jsonbody.NamesOf[ChatRequest]()
 	names["models"] = nil    // Turnpike's fallbacks
 	names["n_predict"] = nil // llama.cpp's max_tokens
+	names["store"] = nil
 	names["messages"]["content"]["image"] = nil
 	names["messages"]["tool_calls"]["extra_content"] = jsonbody.Names{"google": jsonbody.NewNames("thought_signature", nil)}
 	return names

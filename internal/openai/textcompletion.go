@@ -12,7 +12,7 @@ import (
 
 // CompletionNames are the fields of a text completion that the gateway or a provider reads, sets or drops.
 var CompletionNames = jsonbody.NewNames(`model models prompt n best_of max_tokens max_completion_tokens n_predict stream suffix echo logprobs
-	stop temperature top_p presence_penalty frequency_penalty seed user service_tier`,
+	stop temperature top_p presence_penalty frequency_penalty seed user service_tier store`,
 	jsonbody.Names{"stream_options": jsonbody.NewNames("include_usage", nil)})
 
 // CompletionRequest is the body of POST /v1/completions, which is older than chat completions.

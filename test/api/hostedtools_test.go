@@ -20,6 +20,7 @@ const (
 
 func withToolPrices(cfg *config.Config) {
 	first := &cfg.Providers[0]
+	first.Private = true
 	first.ResponsesAPI, first.ToolPrices = new(true), &config.ToolPrices{WebSearch: "0.01", FileSearch: "0.0025"}
 	first.Models = append(first.Models, config.ProviderModel{ID: "gpt-4o-search-preview", Price: price("2", "8", "")}, config.ProviderModel{ID: "gpt-5-search-api", Price: price("2", "8", "")})
 }

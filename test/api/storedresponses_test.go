@@ -204,7 +204,7 @@ const (
 
 func TestProviderWithResponsesAPIGetsTheRequestItself(t *testing.T) {
 	native := func(cfg *config.Config) {
-		cfg.Providers[0].ResponsesAPI, cfg.Providers[0].ToolPrices = new(true), &config.ToolPrices{FileSearch: "0"}
+		cfg.Providers[0].ResponsesAPI, cfg.Providers[0].ToolPrices, cfg.Providers[0].Private = new(true), &config.ToolPrices{FileSearch: "0"}, true
 	}
 	eachGateway(t, both, native, func(t *testing.T, m *gatewayClient) {
 		const cost = 16*smallIn + 4*smallCached + 5*smallOut

@@ -81,8 +81,9 @@ func (i *item) isReference() bool {
 func CheckItems(items []jsontext.Value, at string) error {
 	for i, text := range items {
 		var read struct {
-			Type string `json:"type"`
-			Role string `json:"role"`
+			Type      string         `json:"type"`
+			Role      string         `json:"role"`
+			Container jsontext.Value `json:"container_id"`
 		}
 		at := at + "[" + strconv.Itoa(i) + "]"
 		if err := json.Unmarshal(text, &read); err != nil || text.Kind() != jsontext.KindBeginObject {
@@ -93,6 +94,9 @@ func CheckItems(items []jsontext.Value, at string) error {
 		}
 		if read.Type == "item_reference" {
 			return fault.Invalid(at, "%s is an item_reference. Send the item itself.", at)
+		}
+		if isSet(read.Container) { // only responses may bring containers into a conversation
+			return fault.Invalid(at+".container_id", "%s.container_id names a container in the account at a provider. Leave the item out.", at)
 		}
 	}
 	return nil

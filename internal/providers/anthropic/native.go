@@ -67,6 +67,11 @@ func (p *Provider) CountMessageTokens(ctx context.Context, req *providers.Messag
 
 // forward sends the client's body and returns the size of what was sent.
 func (p *Provider) forward(ctx context.Context, req *providers.MessagesRequest, count bool) (*http.Response, int, error) {
+	if !p.private {
+		if err := providers.CheckObjects(req.Body); err != nil {
+			return nil, 0, err
+		}
+	}
 	body, err := spliceBody(req)
 	if err != nil {
 		return nil, 0, err

@@ -30,7 +30,9 @@ type Options struct {
 	Credential providers.Credential
 	// Platform is where the API runs. For Vertex, BaseURL ends in /publishers/anthropic.
 	Platform Platform
-	Client   *wire.Client // a new one if nil
+	// Private is whether all clients may use the objects in the account, such as files and containers.
+	Private bool
+	Client  *wire.Client // a new one if nil
 }
 
 // Provider calls Anthropic or another server with the Messages API.
@@ -38,6 +40,7 @@ type Provider struct {
 	name     string
 	url      string // of messages; the BaseURL of other platforms
 	platform Platform
+	private  bool
 	client   *wire.Client
 	now      func() time.Time
 	newID    func(prefix string) string
@@ -58,6 +61,7 @@ func New(o Options) *Provider {
 		name:     cmp.Or(o.Name, "anthropic"),
 		url:      o.Platform.address(base),
 		platform: o.Platform,
+		private:  o.Private,
 		client:   o.Client.WithCredential(o.Credential),
 		now:      time.Now,
 		newID:    ids.New,

@@ -35,7 +35,9 @@ type Options struct {
 	NoStreamOptions bool
 	// HasResponses is for servers with the Responses API.
 	HasResponses bool
-	Client       *wire.Client
+	// Private is whether all clients may use the objects in the account, such as files and vector stores.
+	Private bool
+	Client  *wire.Client
 }
 
 // Provider is a server with OpenAI's API.
@@ -64,7 +66,11 @@ var (
 )
 
 // dialect is how a server differs from OpenAI's.
-type dialect struct{ maxTokensOnly, noStreamOptions bool }
+type dialect struct {
+	maxTokensOnly, noStreamOptions bool
+
+	private bool // see Options.Private
+}
 
 // New returns a provider.
 func New(o Options) *Provider {
@@ -73,12 +79,12 @@ func New(o Options) *Provider {
 		base:       strings.TrimRight(o.BaseURL, "/"),
 		apiVersion: o.APIVersion,
 		header:     http.Header{},
-		dialect:    dialect{maxTokensOnly: o.MaxTokensOnly, noStreamOptions: o.NoStreamOptions},
+		dialect:    dialect{maxTokensOnly: o.MaxTokensOnly, noStreamOptions: o.NoStreamOptions, private: o.Private},
 
 		hasResponses: o.HasResponses && o.APIVersion == "",
 	}
 	if u, err := url.Parse(o.BaseURL); err == nil && u.Hostname() == "api.mistral.ai" {
-		p.dialect = dialect{maxTokensOnly: true, noStreamOptions: true}
+		p.dialect.maxTokensOnly, p.dialect.noStreamOptions = true, true
 	}
 	if o.Credential == nil {
 		o.Credential = providers.StaticKey{Key: o.Key, Set: SetKey(o.APIVersion)}

@@ -16,6 +16,12 @@ func (d dialect) chatBody(req *providers.ChatRequest) ([]byte, error) {
 	if err := o.parseBody(req.Body, req.Model); err != nil {
 		return nil, err
 	}
+	if err := d.checkObjects(req.Body); err != nil {
+		return nil, err
+	}
+	if o.has("store") { // the account is the operator's
+		o.set("store", "false")
+	}
 	if d.noStreamOptions {
 		o.drop("stream_options")
 	} else if req.Stream {
@@ -23,6 +29,14 @@ func (d dialect) chatBody(req *providers.ChatRequest) ([]byte, error) {
 	}
 	d.limitOutput(&o, limitName(req), req.MaxOutput)
 	return o.bytes(), nil
+}
+
+// checkObjects rejects the names of objects in the account, unless it is private.
+func (d dialect) checkObjects(body []byte) error {
+	if d.private {
+		return nil
+	}
+	return providers.CheckObjects(body)
 }
 
 // parseBody parses the client's body. It sets the provider's name of the model,

@@ -21,6 +21,14 @@ func (p *Provider) HasResponses() bool { return p.hasResponses }
 
 // Respond makes a request to the Responses API.
 func (p *Provider) Respond(ctx context.Context, req *providers.ResponsesRequest) (*providers.Response, error) {
+	if err := p.dialect.checkObjects(req.Body); err != nil {
+		return nil, err
+	}
+	if !p.dialect.private && req.Input != nil {
+		if err := providers.CheckStateObjects(req.Input); err != nil {
+			return nil, err
+		}
+	}
 	body, err := responsesBody(req)
 	if err != nil {
 		return nil, err
