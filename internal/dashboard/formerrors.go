@@ -15,7 +15,7 @@ type formErrors []*fault.Error
 
 // formFields are the names of inputs whose errors have another name in the API.
 var formFields = map[string]string{"temporary_raise": "temporary_raise.budget", "oauth.grant_type": "oauth", "oauth.client_id": "oauth_client_id", "oauth.client_secret": "oauth_client_secret",
-	"oauth.scope": "oauth_scope", "oauth.token_url": "oauth_token_url", "grace_period_seconds": "grace", "api_key": "api_key_secret",
+	"oauth.scope": "oauth_scope", "oauth.issuer": "oauth_issuer", "oauth.token_url": "oauth_token_url", "grace_period_seconds": "grace", "api_key": "api_key_secret",
 	"user_limits.budget": "budget", "user_limits.window": "window", "user_limits.requests_per_minute": "requests_per_minute"}
 
 // newFormErrors returns the errors of a rejected form, the first one of each field. The
@@ -124,7 +124,7 @@ var fieldNames = map[string]string{
 	"url": "The address", "rate_limit": "The limit", "monthly_budget": "The budget per month", "monthly_credits": "The credits per month",
 	"allowed_ips": "Allowed IPs", "allowed_tools": "The tools", "allowed_models": "The models", "allowed_providers": "The providers",
 	"alert_thresholds": "Alert at", "alert_threshold": "The alert", "requests_per_second": "The rate limit", "id": "The ID", "external_id": "The external ID",
-	"oauth": "The grant", "oauth_client_id": "The client ID", "oauth_client_secret": "The client secret", "oauth_scope": "The scope", "oauth_token_url": "The token URL",
+	"oauth": "The grant", "oauth_client_id": "The client ID", "oauth_client_secret": "The client secret", "oauth_scope": "The scope", "oauth_issuer": "The authorization server", "oauth_token_url": "The token URL",
 	"temporary_raise.budget": "The raised budget", "temporary_raise.until": "The last day of the raise", "webhook.url": "The URL", "base_url": "The base URL",
 	"alert_email": "The email", "content_log_days": "Keep content", "key_id": "The key", "timeout_ms": "The timeout", "confirm_name": "The name", "api_key_secret": "The key",
 	"approval_roles": "The roles", "two_approvers": "The number of approvers", "exclude_creator": "This rule",

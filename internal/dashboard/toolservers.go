@@ -97,7 +97,7 @@ func (req *request) readToolServer() (c toolservers.Change, err error) {
 // readOAuth returns the OAuth client of the form, or nil if the form keeps what the server has.
 func (req *request) readOAuth() (*toolservers.OAuth, error) {
 	o := &toolservers.OAuth{GrantType: toolservers.GrantType(req.form("oauth")), TokenURL: req.form("oauth_token_url"), ClientID: req.form("oauth_client_id"),
-		ClientSecret: req.form("oauth_client_secret"), Scope: req.form("oauth_scope")}
+		ClientSecret: req.form("oauth_client_secret"), Scope: req.form("oauth_scope"), Issuer: req.form("oauth_issuer")}
 	if o.GrantType != "" {
 		return o, nil
 	}

@@ -74,6 +74,9 @@ func (m *Service) StartAuthorization(ctx context.Context, s *Server, a Authoriza
 	if err != nil {
 		return "", err
 	}
+	if err := m.bindClient(ctx, s, c, d.server.Issuer); err != nil {
+		return "", err
+	}
 	pending, err := m.newPending(ctx, c.OAuth, d, a)
 	if err != nil {
 		return "", err
@@ -138,7 +141,10 @@ func (m *Service) discover(ctx context.Context, s *Server, c Credentials) (*disc
 	if err != nil {
 		return nil, err
 	}
-	issuer := resource.AuthorizationServers[0]
+	issuer, err := c.OAuth.choose(resource.AuthorizationServers)
+	if err != nil {
+		return nil, err
+	}
 	server, err := auth.GetAuthServerMetadata(ctx, issuer, &client)
 	switch {
 	case err != nil:
@@ -318,7 +324,7 @@ func (m *Service) CompleteAuthorization(ctx context.Context, vis visibility.Filt
 			renewal_id = NULL, renewal_until = NULL, listed_at = NULL, problem = NULL WHERE id = $1`, s.ID, sealed, now.UnixMicro(), by.Name, db.Micros(expires)); err != nil {
 			return fmt.Errorf("store connection: %w", err)
 		}
-		s.Connection, s.ConnectedAt, s.ConnectedBy = Connected, &now, by.Name
+		s.Connection, s.ConnectedAt, s.ConnectedBy, s.issuer = Connected, &now, by.Name, pending.Issuer
 		return m.log(ctx, tx, by, s, "tool_server.connected")
 	})
 	return s, err

@@ -36,8 +36,19 @@ type world struct {
 	resource string
 	tenant   accounts.Tenant
 
-	mu  sync.Mutex
-	now time.Time
+	mu    sync.Mutex
+	now   time.Time
+	moved *oauth.Server // that the tool server names instead of the issuer; nil at first
+}
+
+// named returns the authorization server that the tool server names.
+func (w *world) named() *oauth.Server {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.moved != nil {
+		return w.moved
+	}
+	return w.issuer
 }
 
 func (w *world) clock() time.Time {
@@ -68,7 +79,9 @@ func eachWorld(t *testing.T, fn func(t *testing.T, w *world)) {
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "found"}}}, nil
 		})
 		handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
-		upstream := httptest.NewServer(w.issuer.Protect(func() string { return w.resource }, handler))
+		upstream := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			w.named().Protect(func() string { return w.resource }, handler).ServeHTTP(rw, r)
+		}))
 		t.Cleanup(upstream.Close)
 		w.resource = upstream.URL + "/mcp"
 		ring, err := keyring.New(keyring.NewKey())
@@ -364,6 +377,47 @@ func TestRejectedRefreshNeedsAuthorization(t *testing.T) {
 		if err := w.call(t, 0, "docs"); err != nil {
 			t.Errorf("after connecting again: %v", err)
 		}
+	})
+}
+
+// N17: a tool server can't have the workspace's client sent to an authorization server of its choice.
+func TestClientIsSentToItsOwnAuthorizationServerOnly(t *testing.T) {
+	eachWorld(t, func(t *testing.T, w *world) {
+		known, pinned, dynamic := w.register(t, "known", "known", "known-secret"), w.register(t, "pinned", "known", "known-secret"), w.register(t, "dynamic", "", "")
+		w.connect(t, known)
+		other := oauth.New(t, "known", "known-secret", redirectURL)
+		change := func(s *toolservers.Server, o *toolservers.OAuth) {
+			t.Helper()
+			if err := w.nodes[0].DB.Write(t.Context(), func(tx *db.Tx) error {
+				locked, err := w.nodes[0].GetLocked(t.Context(), tx, w.visible(), s.ID)
+				if err != nil {
+					return err
+				}
+				by := tools.Decider{Principal: access.PersonPrincipal(actor.Name, accounts.Developer, w.tenant), Actor: actor, Role: accounts.Developer}
+				return w.nodes[0].Update(t.Context(), tx, by, locked, toolservers.Change{SetOAuth: true, Credentials: toolservers.Credentials{OAuth: o}, Apply: func(*toolservers.Server) {}})
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		client := func(issuer string) *toolservers.OAuth {
+			return &toolservers.OAuth{GrantType: toolservers.AuthorizationCode, ClientID: "known", ClientSecret: "known-secret", Issuer: issuer}
+		}
+		change(pinned, client(w.issuer.URL+"/"))
+		w.connect(t, w.stored(t, pinned))
+		w.mu.Lock()
+		w.moved = other
+		w.mu.Unlock()
+		for _, s := range []*toolservers.Server{known, pinned} {
+			_, err := w.nodes[1].StartAuthorization(t.Context(), w.stored(t, s), toolservers.Authorization{SessionID: "session", RedirectURL: redirectURL})
+			if !fault.Is(err, fault.InvalidState) || !strings.Contains(err.Error(), w.issuer.URL) {
+				t.Errorf("%s: got %v, want a refusal that names %s", s.Label, err, w.issuer.URL)
+			}
+		}
+		w.connect(t, dynamic) // its client is registered where it is used
+		change(known, client(""))
+		w.connect(t, w.stored(t, known))
+		change(pinned, client(other.URL))
+		w.connect(t, w.stored(t, pinned))
 	})
 }
 

@@ -42,6 +42,7 @@ type OAuth struct {
 	ClientID     string    `json:"client_id"`
 	ClientSecret string    `json:"client_secret"`
 	Scope        string    `json:"scope"`
+	Issuer       string    `json:"issuer,omitempty"` // the authorization server of ClientID; empty until the first connection
 }
 
 const (
@@ -68,10 +69,13 @@ func (o *OAuth) check(guard *safehttp.Guard, headers map[string]string) error {
 	if headers["Authorization"] != "" {
 		return fault.Invalid("oauth", "oauth and the header Authorization exclude each other. Send one of them.")
 	}
-	for name, value := range map[string]string{"client_id": o.ClientID, "client_secret": o.ClientSecret, "scope": o.Scope} {
+	for name, value := range map[string]string{"client_id": o.ClientID, "client_secret": o.ClientSecret, "scope": o.Scope, "issuer": o.Issuer} {
 		if len(value) > maxOAuthField {
 			return fault.Invalid("oauth."+name, "oauth.%s must have at most %d bytes.", name, maxOAuthField)
 		}
+	}
+	if err := o.checkIssuer(guard); err != nil {
+		return err
 	}
 	switch o.GrantType {
 	case AuthorizationCode:

@@ -69,6 +69,7 @@ type Server struct {
 	ConnectedBy     string
 
 	headers string          // sealed
+	issuer  string          // of the connection that is being made
 	listed  json.RawMessage // its tools, when they were last read
 }
 
@@ -199,8 +200,11 @@ func (s *Server) row() []any {
 }
 
 func (m *Service) log(ctx context.Context, tx *db.Tx, by audit.Actor, s *Server, action string) error {
-	return by.Log(ctx, tx, audit.Action{Tenant: s.Tenant, Project: s.Project, Action: action, Target: s.ID},
-		map[string]any{"label": s.Label, "url": s.URL, "require_approval": s.Approval, "approval_rules": s.Rules, "tool_rules": s.ToolRules, "allowed_tools": s.AllowedTools, "prices": s.Prices}, m.Now())
+	detail := map[string]any{"label": s.Label, "url": s.URL, "require_approval": s.Approval, "approval_rules": s.Rules, "tool_rules": s.ToolRules, "allowed_tools": s.AllowedTools, "prices": s.Prices}
+	if s.issuer != "" {
+		detail["issuer"] = s.issuer
+	}
+	return by.Log(ctx, tx, audit.Action{Tenant: s.Tenant, Project: s.Project, Action: action, Target: s.ID}, detail, m.Now())
 }
 
 // validLabel leaves out double underscores, which separate the label from the tool in a tool's name.
