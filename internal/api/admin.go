@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"errors"
 	"maps"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"turnpike/internal/connlimit"
 	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
+	"turnpike/internal/limits"
 	"turnpike/internal/operators"
 	"turnpike/internal/web"
 )
@@ -20,21 +22,42 @@ import (
 // don't work here.
 const adminPath = "/admin"
 
+// AdminRoute is an endpoint that needs a credential of an operator with a scope.
+type AdminRoute struct {
+	Method string
+	Path   string
+	Scope  operators.Scope
+	handle handler
+}
+
 // AdminRoutes returns every endpoint that needs a credential of an operator.
-func AdminRoutes() []Route {
-	routes := []Route{
-		{"POST", "/admin/providers/{name}/test", "", testProvider},
-		{"GET", "/admin/providers/{name}/models", "", discoverModels},
-		{"GET", "/admin/pricing", "", getPrices},
-		{"PATCH", "/admin/pricing", "", setPrices},
+func AdminRoutes() []AdminRoute {
+	routes := []AdminRoute{
+		{"POST", "/admin/providers/{name}/test", operators.ProvidersWrite, testProvider}, // it costs money
+		{"GET", "/admin/providers/{name}/models", operators.ProvidersRead, discoverModels},
+		{"GET", "/admin/pricing", operators.PricesRead, getPrices},
+		{"PATCH", "/admin/pricing", operators.PricesWrite, setPrices},
 	}
 	for path, kind := range map[string]operators.Kind{"/admin/providers": operators.Provider, "/admin/routes": operators.Route} {
 		routes = append(routes,
-			Route{"GET", path, "", listDefinitions(kind)},
-			Route{"POST", path, "", createDefinition(kind)},
-			Route{"GET", path + "/{name}", "", getDefinition(kind)},
-			Route{"PATCH", path + "/{name}", "", updateDefinition(kind)},
-			Route{"DELETE", path + "/{name}", "", deleteDefinition(kind)})
+			AdminRoute{"GET", path, operators.ProvidersRead, listDefinitions(kind)},
+			AdminRoute{"POST", path, operators.ProvidersWrite, createDefinition(kind)},
+			AdminRoute{"GET", path + "/{name}", operators.ProvidersRead, getDefinition(kind)},
+			AdminRoute{"PATCH", path + "/{name}", operators.ProvidersWrite, updateDefinition(kind)},
+			AdminRoute{"DELETE", path + "/{name}", operators.ProvidersWrite, deleteDefinition(kind)})
+	}
+	return routes
+}
+
+// adminRoutes returns AdminRoutes as the server serves them: each checks its scope itself.
+func adminRoutes() (routes []Route) {
+	for _, rt := range AdminRoutes() {
+		routes = append(routes, Route{rt.Method, rt.Path, "", func(c *Call) error {
+			if err := c.operator.Require(rt.Scope); err != nil {
+				return err
+			}
+			return rt.handle(c)
+		}})
 	}
 	return routes
 }
@@ -45,6 +68,12 @@ func (c *Call) handleAdmin() error {
 	c.W.Header().Set("Cache-Control", "no-store")
 	value, hasValue := bearerOf(c.R)
 	if err := c.authenticateOperator(value, hasValue); err != nil {
+		return err
+	}
+	if !c.operator.AllowsIP(c.IP) {
+		return ipNotAllowed(c.IP)
+	}
+	if err := c.limitOperator(); err != nil {
 		return err
 	}
 	if c.R.ContentLength == 0 {
@@ -71,6 +100,20 @@ func (c *Call) authenticateOperator(value string, hasValue bool) error {
 	}
 	_, lookedUp := access.ParseSecret(value)
 	return cmp.Or(retryAfter(rejected.Add(c.IP, lookedUp), tooManyRejected), err)
+}
+
+// limitOperator counts the request toward the rate limit of its credential, on all nodes.
+func (c *Call) limitOperator() error {
+	subject := limits.Subject{ID: c.operator.ID + "/admin", Limits: limits.Limits{RequestsPerMinute: c.operator.RateLimit}}
+	ticket, err := c.s.Limiter.BeginAll([]limits.Subject{subject}, 0, c.s.Now())
+	if refusal, ok := errors.AsType[*limits.Refusal](err); ok {
+		return rateFault(refusal, kindOf(c.R.Method), "This admin key")
+	}
+	if err != nil {
+		return err
+	}
+	ticket.End()
+	return nil
 }
 
 // operatorActor returns who acts, for the admin log.

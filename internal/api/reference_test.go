@@ -130,8 +130,8 @@ func TestRoutesAndDocumentAgree(t *testing.T) {
 		name := rt.Method + " " + rt.Path
 		served = append(served, name)
 		op := documented[name]
-		if op == nil || op.Security == nil || len(*op.Security) != 1 || (*op.Security)[0]["adminKey"] == nil || !strings.HasSuffix(strings.TrimSpace(op.Description), "Requires an admin key.") {
-			t.Errorf("%s is not in the document with an admin key", name)
+		if op == nil || op.Security == nil || len(*op.Security) != 1 || (*op.Security)[0]["adminKey"] == nil || !strings.HasSuffix(strings.TrimSpace(op.Description), fmt.Sprintf("Requires an admin key with the scope `%s`.", rt.Scope)) {
+			t.Errorf("%s is not in the document with an admin key and its scope %s", name, rt.Scope)
 		}
 	}
 	for name, op := range documented {

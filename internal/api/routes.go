@@ -253,7 +253,7 @@ func (s *Server) newMux() *http.ServeMux {
 	for _, rt := range modelRoutes() {
 		register(rt, modelRequest)
 	}
-	for _, rt := range slices.Concat(resourceRoutes(), AdminRoutes(), publicRoutes()) {
+	for _, rt := range slices.Concat(resourceRoutes(), adminRoutes(), publicRoutes()) {
 		register(rt, kindOf(rt.Method))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"turnpike/internal/access"
 	"turnpike/internal/app"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
@@ -87,20 +89,34 @@ under /admin. They belong to no workspace, and only this command creates them.`}
 
 func (e *env) adminKeysCreate() *cobra.Command {
 	cmd := &cobra.Command{Use: "create", Short: "Create an admin key and print its value once",
-		Example: `  turnpike admin-keys create --name terraform --expires-in 720h`}
+		Example: `  turnpike admin-keys create --name terraform --scopes providers:write,prices:read --allowed-ips 192.0.2.0/24
+  turnpike admin-keys create --name emergency --expires-in 0`}
 	name := cmd.Flags().String("name", "command line", "name of the key")
-	expires := cmd.Flags().Duration("expires-in", 0, "lifetime, such as 720h (default: forever)")
+	expires := cmd.Flags().Duration("expires-in", adminKeyLifetime, "lifetime, such as 720h; 0 for no expiry")
+	scopes := cmd.Flags().StringSlice("scopes", []string{string(operators.AllScopes)}, "what the key may do: workspaces, members, providers, prices or *, each with :read or :write, or * for everything")
+	ips := cmd.Flags().StringSlice("allowed-ips", nil, "IP addresses or CIDR ranges that may use the key (default: all)")
+	rate := cmd.Flags().Int64("rate-limit", operators.DefaultRateLimit, "requests per minute")
 	return e.withStore(cmd, openExisting, func(ctx context.Context, s *app.Store, _ []string) error {
-		c := &operators.Credential{Name: *name}
+		c := &operators.Credential{Name: *name, RateLimit: *rate}
+		for _, s := range *scopes {
+			c.Scopes = append(c.Scopes, operators.Scope(strings.TrimSpace(s)))
+		}
+		var err error
+		if c.AllowedIPs, err = access.ParseAllowedIPs(*ips); err != nil {
+			return wrongUsage(cmd, err)
+		}
+		if *rate < 1 || len(c.Scopes) == 0 {
+			return wrongUsage(cmd, errors.New("--rate-limit must be positive, and --scopes not empty"))
+		}
 		if *expires < 0 {
-			return wrongUsage(cmd, errors.New("--expires-in must be positive"))
+			return wrongUsage(cmd, errors.New("--expires-in must not be negative"))
 		}
 		if *expires > 0 {
 			t := time.Now().Add(*expires)
 			c.ExpiresAt = &t
 		}
 		var value string
-		err := s.DB.Write(ctx, func(tx *db.Tx) (err error) {
+		err = s.DB.Write(ctx, func(tx *db.Tx) (err error) {
 			value, err = adminKeys(s).Create(ctx, tx, c)
 			return err
 		})
@@ -118,12 +134,16 @@ func (e *env) adminKeysCreate() *cobra.Command {
 	})
 }
 
+// adminKeyLifetime is the default lifetime of an admin key.
+const adminKeyLifetime = 365 * 24 * time.Hour
+
 func adminKeys(s *app.Store) operators.Credentials {
 	return operators.Credentials{Ring: s.Ring, Now: time.Now}
 }
 
 func adminKeyObject(c *operators.Credential) map[string]any {
-	o := map[string]any{"object": "admin_key", "id": c.ID, "name": c.Name, "last_four": c.LastFour, "created_at": c.CreatedAt.Unix(), "expires_at": nil, "last_used_at": nil}
+	o := map[string]any{"object": "admin_key", "id": c.ID, "name": c.Name, "last_four": c.LastFour, "created_at": c.CreatedAt.Unix(), "expires_at": nil, "last_used_at": nil,
+		"scopes": c.Scopes, "allowed_ips": c.AllowedIPs, "rate_limit": c.RateLimit}
 	for name, t := range map[string]*time.Time{"expires_at": c.ExpiresAt, "last_used_at": c.LastUsedAt} {
 		if t != nil {
 			o[name] = t.Unix()
@@ -143,7 +163,7 @@ func (e *env) adminKeysList() *cobra.Command {
 		for _, c := range list {
 			objects = append(objects, adminKeyObject(c))
 		}
-		return printObjects(e, objects, "ID\tKEY\tNAME\tLAST USED", "{{.id}}\ttp_admin_…{{.last_four}}\t{{.name}}\t{{ago .last_used_at}}")
+		return printObjects(e, objects, "ID\tKEY\tNAME\tSCOPES\tLAST USED", "{{.id}}\ttp_admin_…{{.last_four}}\t{{.name}}\t{{range $i, $s := .scopes}}{{if $i}},{{end}}{{$s}}{{end}}\t{{ago .last_used_at}}")
 	})
 }
 

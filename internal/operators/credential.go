@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"turnpike/internal/access"
@@ -25,6 +26,9 @@ type Credential struct {
 	ExpiresAt  *time.Time
 	LastUsedAt *time.Time
 	RevokedAt  *time.Time
+	Scopes     []Scope
+	AllowedIPs []netip.Prefix // empty allows all
+	RateLimit  int64          // requests per minute
 }
 
 // Credentials manages the credentials of the admin API.
@@ -33,25 +37,25 @@ type Credentials struct {
 	Now  func() time.Time
 }
 
-const credentialColumns = "id, name, last_four, created_at, expires_at, last_used_at, revoked_at"
+const credentialColumns = "id, name, last_four, created_at, expires_at, last_used_at, revoked_at, scopes, allowed_ips, rate_limit"
 
 var scanCredential = db.Scanner(func(c *Credential) []any {
-	return []any{&c.ID, &c.Name, &c.LastFour, &c.CreatedAt, &c.ExpiresAt, &c.LastUsedAt, &c.RevokedAt}
+	return []any{&c.ID, &c.Name, &c.LastFour, &c.CreatedAt, &c.ExpiresAt, &c.LastUsedAt, &c.RevokedAt, &c.Scopes, &c.AllowedIPs, &c.RateLimit}
 })
 
 // Create stores a credential and returns its value, which can't be read again.
 func (s Credentials) Create(ctx context.Context, tx *db.Tx, c *Credential) (value string, err error) {
-	if err := accounts.CheckName("name", c.Name); err != nil {
+	if err := errors.Join(accounts.CheckName("name", c.Name), c.checkLimits()); err != nil {
 		return "", err
 	}
 	value = access.NewAdminSecret()
 	c.ID, c.LastFour, c.CreatedAt = ids.New(ids.AdminCredential), value[len(value)-4:], s.Now()
-	_, err = tx.Exec(ctx, "INSERT INTO admin_credentials (id, name, hash, last_four, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6)",
-		c.ID, c.Name, s.hash(value), c.LastFour, c.CreatedAt.UnixMicro(), db.Micros(c.ExpiresAt))
+	_, err = tx.Exec(ctx, db.Insert("admin_credentials", "id, name, hash, last_four, created_at, expires_at, scopes, allowed_ips, rate_limit"),
+		c.ID, c.Name, s.hash(value), c.LastFour, c.CreatedAt.UnixMicro(), db.Micros(c.ExpiresAt), db.JSON(c.Scopes), db.JSON(append([]netip.Prefix{}, c.AllowedIPs...)), c.RateLimit)
 	if err != nil {
 		return "", fmt.Errorf("store admin credential: %w", err)
 	}
-	return value, log(ctx, tx, audit.Operator, entry{"admin_credential.created", c.ID, map[string]any{"name": c.Name}, c.CreatedAt})
+	return value, log(ctx, tx, audit.Operator, entry{"admin_credential.created", c.ID, map[string]any{"name": c.Name, "scopes": c.Scopes, "allowed_ips": c.AllowedIPs, "rate_limit": c.RateLimit, "expires_at": c.ExpiresAt}, c.CreatedAt})
 }
 
 func (s Credentials) hash(value string) string {

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -207,6 +208,37 @@ func TestAdminAPIAcceptsOnlyAdminKeys(t *testing.T) {
 		s.Do(t, harness.Request{Method: "GET", Path: "/v1/models", Key: a.key}).Want(t, 401, "authentication_error")
 		a.send(t, "GET", "providers", nil).Want(t, 200, "")
 		a.send(t, "GET", "nothing", nil).Want(t, 404, "not_found")
+	})
+}
+
+// N14: an admin key can do what its scopes say, from its addresses, and so often.
+func TestAdminKeyIsLimitedToItsScopesAddressesAndRate(t *testing.T) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
+		key := func(c *operators.Credential) *admin { return &admin{s, s.AdminKeyOf(t, c)} }
+		for scope, allowed := range map[operators.Scope][]operators.Scope{
+			operators.AllScopes: operators.Scopes(), operators.WriteAll: operators.Scopes(), operators.ReadAll: {operators.ProvidersRead, operators.PricesRead},
+			operators.ProvidersWrite: {operators.ProvidersRead, operators.ProvidersWrite}, operators.ProvidersRead: {operators.ProvidersRead},
+			operators.PricesWrite: {operators.PricesRead, operators.PricesWrite}, operators.WorkspacesWrite: {}, operators.MembersRead: {},
+		} {
+			a := key(&operators.Credential{Name: "test", Scopes: []operators.Scope{scope}})
+			for _, rt := range api.AdminRoutes() {
+				path := strings.TrimPrefix(strings.ReplaceAll(rt.Path, "{name}", "none"), "/admin/")
+				r := a.send(t, rt.Method, path, map[string]any{})
+				if refused := r.Status == 403 && r.Text("error.code") == "insufficient_scope"; refused == slices.Contains(allowed, rt.Scope) {
+					t.Errorf("a key with %s: %s %s returned %d %s", scope, rt.Method, rt.Path, r.Status, r.Body)
+				}
+			}
+		}
+		key(&operators.Credential{Name: "elsewhere", AllowedIPs: prefixes(t, "192.0.2.0/24")}).send(t, "GET", "pricing", nil).Want(t, 403, "ip_not_allowed")
+		key(&operators.Credential{Name: "here", AllowedIPs: prefixes(t, "192.0.2.0/24", "127.0.0.0/8", "::1/128")}).send(t, "GET", "pricing", nil).Want(t, 200, "")
+		slow := key(&operators.Credential{Name: "slow", RateLimit: 2})
+		slow.send(t, "GET", "pricing", nil).Want(t, 200, "")
+		slow.send(t, "GET", "pricing", nil).Want(t, 200, "")
+		slow.send(t, "GET", "pricing", nil).Want(t, 429, "rate_limit_exceeded")
+		// A key from an earlier version keeps its rights.
+		old := key(&operators.Credential{Name: "old"})
+		old.send(t, "GET", "providers", nil).Want(t, 200, "")
+		old.send(t, "PATCH", "pricing", map[string]any{"markup_percent": "many"}).Want(t, 400, "invalid_parameter")
 	})
 }
 

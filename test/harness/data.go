@@ -52,10 +52,16 @@ func (s *Server) KeyOf(t testing.TB, k *access.Key) (value, id string) {
 }
 
 // AdminKey creates a key of the admin API.
-func (s *Server) AdminKey(t testing.TB) (value string) {
+func (s *Server) AdminKey(t testing.TB) string {
+	t.Helper()
+	return s.AdminKeyOf(t, &operators.Credential{Name: "test"})
+}
+
+// AdminKeyOf creates a key of the admin API with its limits.
+func (s *Server) AdminKeyOf(t testing.TB, c *operators.Credential) (value string) {
 	t.Helper()
 	s.write(t, func(tx *db.Tx) (err error) {
-		value, err = operators.Credentials{Ring: s.Ring, Now: s.Clock.Now}.Create(t.Context(), tx, &operators.Credential{Name: "test"})
+		value, err = operators.Credentials{Ring: s.Ring, Now: s.Clock.Now}.Create(t.Context(), tx, c)
 		return err
 	})
 	return value
