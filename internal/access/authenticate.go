@@ -217,7 +217,7 @@ func (k *Key) principal(ctx context.Context, q db.Querier) (p Principal, ends *t
 		return Principal{}, nil, fmt.Errorf("key %s: %w", k.ID, err)
 	}
 	p = Principal{Tenant: k.Tenant, KeyID: k.ID, KeyHint: k.Hint(), Scopes: scopes, Grant: grant,
-		Project: k.Project, AllowedIPs: k.AllowedIPs, MonthlyBudget: k.MonthlyBudget, Raise: k.Raise, Limits: k.Limits, RateLimit: k.RateLimit, AllowedTools: k.AllowedTools, ExpiresAt: k.ExpiresAt, ContentDays: k.ContentDays}
+		Project: k.Project, AllowedIPs: k.AllowedIPs, MonthlyBudget: k.MonthlyBudget, Raise: k.Raise, Limits: k.Limits, RateLimit: k.RateLimit, AllowedTools: k.AllowedTools, ExpiresAt: k.ExpiresAt, ContentDays: k.ContentDays, ContentOptOut: k.ContentOptOut}
 	p.limitModels(LimitOfKey, k.Allowed)
 	if k.ParentID == "" {
 		return p, k.ExpiresAt, nil

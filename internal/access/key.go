@@ -48,6 +48,7 @@ type Key struct {
 	AllowedTools  []string // of MCP servers; nil allows all
 	Allowed       catalog.Allowed
 	ContentDays   *int64 // of the content log; nil for the project's
+	ContentOptOut bool   // requests can leave themselves out of the content log
 	ExternalID    string // the key's ID in another system
 	Metadata      map[string]string
 	CreatedAt     time.Time
@@ -131,13 +132,13 @@ func (c Caller) checkKeptLimits(before, after *Key) error {
 }
 
 // keyTable has what changes of a key can write.
-var keyTable = db.Table{Name: "keys", Key: 1, Columns: "id, name, scopes, monthly_budget, project, allowed_ips, rate_limit, expires_at, allowed_tools, allowed_models, allowed_providers, alert_thresholds, alert_email, limits, temporary_raise, external_id, metadata, content_log_days"}
+var keyTable = db.Table{Name: "keys", Key: 1, Columns: "id, name, scopes, monthly_budget, project, allowed_ips, rate_limit, expires_at, allowed_tools, allowed_models, allowed_providers, alert_thresholds, alert_email, limits, temporary_raise, external_id, metadata, content_log_days, content_log_opt_out"}
 
 // row returns the values of keyTable.
 func (k *Key) row() []any {
 	return []any{k.ID, k.Name, db.JSON(k.Scopes), (*int64)(k.MonthlyBudget), db.OrNull(k.Project), db.JSON(k.AllowedIPs), k.RateLimit, db.Micros(k.ExpiresAt), db.NullList(k.AllowedTools),
 		db.NullList(k.Allowed.Models), db.NullList(k.Allowed.Providers), k.AlertThresholds.Stored(), db.OrNull(k.AlertEmail), accounts.StoredLimits(k.Limits), db.JSON(k.Raise),
-		db.OrNull(k.ExternalID), k.storedMetadata(), k.ContentDays}
+		db.OrNull(k.ExternalID), k.storedMetadata(), k.ContentDays, k.ContentOptOut}
 }
 
 // Create stores a new key and returns its secret, which is shown only once.
@@ -308,7 +309,7 @@ func (m *Keys) revoke(ctx context.Context, tx *db.Tx, by Caller, k *Key, detail 
 func (k *Key) auditDetail() map[string]any {
 	detail := map[string]any{"key_hint": k.Hint(), "name": k.Name, "scopes": k.Scopes, "monthly_budget": k.MonthlyBudget,
 		"allowed_ips": k.AllowedIPs, "rate_limit": k.RateLimit, "allowed_tools": k.AllowedTools, "allowed_models": k.Allowed.Models, "allowed_providers": k.Allowed.Providers, "alert_thresholds": k.AlertThresholds, "alert_email": k.AlertEmail,
-		"temporary_raise": k.Raise, "limits": k.Limits, "project": nil, "expires_at": nil, "content_log_days": k.ContentDays}
+		"temporary_raise": k.Raise, "limits": k.Limits, "project": nil, "expires_at": nil, "content_log_days": k.ContentDays, "content_log_opt_out": k.ContentOptOut}
 	if k.AllowedIPs == nil {
 		detail["allowed_ips"] = []netip.Prefix{}
 	}
@@ -387,7 +388,7 @@ func ParseAllowedIPs(list []string) ([]netip.Prefix, error) {
 
 const keyColumns = `k.id, k.workspace_id, k.environment, k.name, k.prefix, k.scopes, k.monthly_budget, k.project, k.allowed_ips,
 	k.rate_limit, k.allowed_tools, k.allowed_models, k.allowed_providers, k.created_at, k.created_by, k.parent_key_id, k.expires_at, k.revoked_at, k.last_used_at, k.last_used_ip, k.alert_thresholds, k.alert_email,
-	k.limits, k.temporary_raise, k.external_id, k.metadata, k.content_log_days`
+	k.limits, k.temporary_raise, k.external_id, k.metadata, k.content_log_days, k.content_log_opt_out`
 
 // keyFrom joins a key with its current secret, and with the previous one during its grace period. $1 is
 // now.
@@ -400,7 +401,7 @@ const keySelect = "SELECT " + keyColumns + ", s.last_four, p.last_four, p.retire
 func scanKeyColumns(r db.Row, k *Key, more ...any) error {
 	return db.Scan(r, append([]any{&k.ID, &k.WorkspaceID, &k.Environment, &k.Name, &k.Prefix, &k.Scopes, &k.MonthlyBudget, &k.Project, &k.AllowedIPs,
 		&k.RateLimit, &k.AllowedTools, &k.Allowed.Models, &k.Allowed.Providers, &k.CreatedAt, &k.CreatedBy, &k.ParentID, &k.ExpiresAt, &k.RevokedAt, &k.LastUsedAt, &k.LastUsedIP, &k.AlertThresholds, &k.AlertEmail,
-		&k.Limits, &k.Raise, &k.ExternalID, &k.Metadata, &k.ContentDays}, more...)...)
+		&k.Limits, &k.Raise, &k.ExternalID, &k.Metadata, &k.ContentDays, &k.ContentOptOut}, more...)...)
 }
 
 func scanKey(r db.Row) (*Key, error) {

@@ -37,6 +37,7 @@ type Principal struct {
 	EndUserID     string       // of the token, or empty
 	ExpiresAt     *time.Time
 	ContentDays   *int64         // of the content log; nil for the project's
+	ContentOptOut bool           // requests can leave themselves out of the content log
 	Token         *TokenIdentity // nil for a key
 	Ancestors     []Ancestor     // the parent first; their limits apply as well
 }

@@ -44,6 +44,7 @@ type Project struct {
 	Raise         *Raise // of the monthly budget; nil for none
 	Limits        []Limit
 	ContentDays   *int64 // of the content log; nil or 0 turns it off
+	ContentOptOut bool   // requests can leave themselves out of the content log
 	CreatedAt     time.Time
 	ArchivedAt    *time.Time
 
@@ -65,18 +66,18 @@ func (p *Project) Status() string {
 	return "active"
 }
 
-var projectTable = db.Table{Name: "projects", Key: 3, Columns: "workspace_id, environment, id, name, monthly_budget, archived_at, alert_thresholds, allowed_models, allowed_providers, limits, temporary_raise, content_log_days"}
+var projectTable = db.Table{Name: "projects", Key: 3, Columns: "workspace_id, environment, id, name, monthly_budget, archived_at, alert_thresholds, allowed_models, allowed_providers, limits, temporary_raise, content_log_days, content_log_opt_out"}
 
 var projectColumns = projectTable.Columns + ", created_at"
 
 var scanProject = db.Scanner(func(p *Project) []any {
-	return []any{&p.WorkspaceID, &p.Environment, &p.ID, &p.Name, &p.MonthlyBudget, &p.ArchivedAt, &p.AlertThresholds, &p.Allowed.Models, &p.Allowed.Providers, &p.Limits, &p.Raise, &p.ContentDays, &p.CreatedAt}
+	return []any{&p.WorkspaceID, &p.Environment, &p.ID, &p.Name, &p.MonthlyBudget, &p.ArchivedAt, &p.AlertThresholds, &p.Allowed.Models, &p.Allowed.Providers, &p.Limits, &p.Raise, &p.ContentDays, &p.ContentOptOut, &p.CreatedAt}
 })
 
 // row returns the values of projectTable.
 func (p *Project) row() []any {
 	return []any{p.WorkspaceID, p.Environment, p.ID, p.Name, (*int64)(p.MonthlyBudget), db.Micros(p.ArchivedAt), p.AlertThresholds.Stored(),
-		db.NullList(p.Allowed.Models), db.NullList(p.Allowed.Providers), StoredLimits(p.Limits), db.JSON(p.Raise), p.ContentDays}
+		db.NullList(p.Allowed.Models), db.NullList(p.Allowed.Providers), StoredLimits(p.Limits), db.JSON(p.Raise), p.ContentDays, p.ContentOptOut}
 }
 
 // CreateProject stores a new project.
@@ -249,7 +250,7 @@ func (p *Project) check(before *Project, now time.Time) error {
 // LogAction writes an action on the project to the admin log.
 func (p *Project) LogAction(ctx context.Context, tx *db.Tx, by audit.Actor, action string, now time.Time) error {
 	return by.Log(ctx, tx, audit.Action{Tenant: p.Tenant, Project: p.ID, Action: action, Target: p.ID},
-		map[string]any{"name": p.Name, "monthly_budget": p.MonthlyBudget, "allowed_models": p.Allowed.Models, "allowed_providers": p.Allowed.Providers, "status": p.Status(), "alert_thresholds": p.AlertThresholds, "temporary_raise": p.Raise, "limits": p.Limits, "content_log_days": p.ContentDays}, now)
+		map[string]any{"name": p.Name, "monthly_budget": p.MonthlyBudget, "allowed_models": p.Allowed.Models, "allowed_providers": p.Allowed.Providers, "status": p.Status(), "alert_thresholds": p.AlertThresholds, "temporary_raise": p.Raise, "limits": p.Limits, "content_log_days": p.ContentDays, "content_log_opt_out": p.ContentOptOut}, now)
 }
 
 // ListProjects returns a page of projects by creation time.
@@ -334,16 +335,17 @@ func (d *Directory) AllowedModels(ctx context.Context, t Tenant, project string)
 	return p.Allowed, nil
 }
 
-// ContentDays returns how many days the content of a project's requests is kept; 0 if it isn't. It is usually served from memory.
-func (d *Directory) ContentDays(ctx context.Context, t Tenant, project string) (int64, error) {
+// ContentLog returns how many days the content of a project's requests is kept, 0 if it isn't, and whether requests can
+// leave themselves out. It is usually served from memory.
+func (d *Directory) ContentLog(ctx context.Context, t Tenant, project string) (days int64, optOut bool, err error) {
 	_, p, err := d.budgets(ctx, projectKey{t, project})
 	switch {
 	case fault.Is(err, fault.NotFound):
-		return 0, nil
+		return 0, false, nil
 	case err != nil || p.ContentDays == nil:
-		return 0, err
+		return 0, false, err
 	}
-	return *p.ContentDays, nil
+	return *p.ContentDays, p.ContentOptOut, nil
 }
 
 // LeakPolicy returns the workspace's policy. It is usually served from memory.

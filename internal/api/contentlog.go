@@ -8,7 +8,7 @@ import (
 	"turnpike/internal/fault"
 )
 
-// contentHeader excludes a request from the content log.
+// contentHeader excludes a request from the content log, if the key or the project allows that.
 const contentHeader = "Service-Content-Log"
 
 // contentPaths are the endpoints whose content can be logged.
@@ -21,28 +21,29 @@ func (c *Call) openContent() error {
 		return nil
 	}
 	header := c.R.Header.Get(contentHeader)
-	switch {
-	case header == "off":
-		return nil
-	case header != "":
+	if header != "" && header != "off" {
 		return fault.Param(fault.InvalidParameter, contentHeader, "%s must be off. Leave it out to follow the setting of the key and the project.", contentHeader)
 	}
-	days, err := c.contentDays()
-	if err == nil && days > 0 {
-		c.content = contentlog.NewDraft(days)
+	days, optOut, err := c.contentSettings()
+	if err != nil || days == 0 || header != "" && optOut {
+		return err
 	}
-	return err
+	c.content = contentlog.NewDraft(days)
+	return nil
 }
 
-// contentDays returns how long the request's content is kept. A key's own setting comes before its project's.
-func (c *Call) contentDays() (int64, error) {
-	if own := c.Principal.ContentDays; own != nil {
-		return *own, nil
+// contentSettings returns how long the request's content is kept, and whether the request can leave itself out. A key's own
+// setting comes before its project's.
+func (c *Call) contentSettings() (days int64, optOut bool, err error) {
+	p := c.Principal
+	if own := p.ContentDays; own != nil {
+		return *own, p.ContentOptOut, nil
 	}
 	if c.Project == "" || c.newProject {
-		return 0, nil
+		return 0, false, nil
 	}
-	return c.s.Projects.ContentDays(c.Context(), c.Principal.Tenant, c.Project)
+	days, optOut, err = c.s.Projects.ContentLog(c.Context(), p.Tenant, c.Project)
+	return days, optOut || p.ContentOptOut, err
 }
 
 // logContent queues the collected content. It is called before the log entry is settled, so that one commit

@@ -35,6 +35,7 @@ type KeyObject struct {
 	Metadata     map[string]string `json:"metadata"`
 	allowedLists
 	ContentLogDays *int64          `json:"content_log_days"`
+	ContentOptOut  bool            `json:"content_log_opt_out"`
 	Status         string          `json:"status"`
 	CreatedAt      int64           `json:"created_at"`
 	CreatedBy      string          `json:"created_by"`
@@ -81,7 +82,7 @@ func NewKeyObject(k *access.Key, now time.Time) *KeyObject {
 		Scopes: k.Scopes, MonthlyBudget: k.MonthlyBudget, Project: orNil(k.Project), RateLimit: k.RateLimit, Status: k.Status(now),
 		CreatedAt: k.CreatedAt.Unix(), CreatedBy: k.CreatedBy, ParentKeyID: orNil(k.ParentID), LastUsedAt: unix(k.LastUsedAt), LastUsedIP: orNil(k.LastUsedIP), ExpiresAt: unix(k.ExpiresAt)}
 	o.AlertThresholds, o.AlertEmail = thresholdsOrNull(k.AlertThresholds), orNil(k.AlertEmail)
-	o.allowedLists, o.ContentLogDays = newAllowedLists(k.Allowed), k.ContentDays
+	o.allowedLists, o.ContentLogDays, o.ContentOptOut = newAllowedLists(k.Allowed), k.ContentDays, k.ContentOptOut
 	o.limitsObject = newLimitsObject(k.Limits, k.Raise, now)
 	o.ExternalID, o.Metadata = orNil(k.ExternalID), k.Metadata
 	if o.Metadata == nil {
@@ -121,6 +122,7 @@ type createKeyRequest struct {
 	AlertEmail      string                   `json:"alert_email"`
 	allowedLists
 	ContentLogDays *int64            `json:"content_log_days"`
+	ContentOptOut  bool              `json:"content_log_opt_out"`
 	ExternalID     string            `json:"external_id"`
 	Metadata       map[string]string `json:"metadata"`
 }
@@ -128,7 +130,7 @@ type createKeyRequest struct {
 func createKey(ctx context.Context, c *Call, tx *db.Tx, in createKeyRequest) (any, error) {
 	k := &access.Key{Tenant: c.Principal.Tenant, Name: in.Name, Scopes: in.Scopes,
 		MonthlyBudget: in.MonthlyBudget, RateLimit: in.RateLimit, AlertThresholds: in.AlertThresholds, AlertEmail: in.AlertEmail,
-		ExternalID: in.ExternalID, Metadata: in.Metadata, ContentDays: in.ContentLogDays}
+		ExternalID: in.ExternalID, Metadata: in.Metadata, ContentDays: in.ContentLogDays, ContentOptOut: in.ContentOptOut}
 	if in.AllowedTools != nil {
 		k.AllowedTools = *in.AllowedTools
 	}
@@ -200,6 +202,7 @@ type updateKeyRequest struct {
 	AlertEmail      jsonbody.Optional[string]                   `json:"alert_email"`
 	allowedChanges
 	ContentLogDays jsonbody.Optional[int64]             `json:"content_log_days"`
+	ContentOptOut  jsonbody.Optional[bool]              `json:"content_log_opt_out"`
 	ExternalID     jsonbody.Optional[string]            `json:"external_id"`
 	Metadata       jsonbody.Optional[map[string]string] `json:"metadata"`
 }
@@ -234,6 +237,7 @@ func (in *updateKeyRequest) apply(ctx context.Context, c *Call, tx *db.Tx, k *ac
 	set(&k.AlertEmail, in.AlertEmail)
 	set(&k.AllowedTools, in.AllowedTools)
 	setNullable(&k.ContentDays, in.ContentLogDays)
+	set(&k.ContentOptOut, in.ContentOptOut)
 	if err := c.applyLimits(in.limitFields, &k.Limits, &k.Raise); err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ type projectObject struct {
 	allowedLists
 	limitsObject
 	ContentLogDays *int64 `json:"content_log_days"`
+	ContentOptOut  bool   `json:"content_log_opt_out"`
 	Status         string `json:"status"`
 	CreatedAt      int64  `json:"created_at"`
 	ArchivedAt     *int64 `json:"archived_at"`
@@ -41,7 +42,7 @@ func thresholdsOrNull(t accounts.AlertThresholds) *accounts.AlertThresholds {
 
 func newProjectObject(p *accounts.Project, now time.Time) *projectObject {
 	return &projectObject{limitsObject: newLimitsObject(p.Limits, p.Raise, now), ID: p.ID, Object: "project", Name: p.Name, Environment: p.Environment, MonthlyBudget: p.MonthlyBudget, allowedLists: newAllowedLists(p.Allowed),
-		Status: p.Status(), CreatedAt: p.CreatedAt.Unix(), ArchivedAt: unix(p.ArchivedAt), AlertThresholds: thresholdsOrNull(p.AlertThresholds), ContentLogDays: p.ContentDays}
+		Status: p.Status(), CreatedAt: p.CreatedAt.Unix(), ArchivedAt: unix(p.ArchivedAt), AlertThresholds: thresholdsOrNull(p.AlertThresholds), ContentLogDays: p.ContentDays, ContentOptOut: p.ContentOptOut}
 }
 
 // projects returns projects with their spending. Test requests are free, and a
@@ -113,6 +114,7 @@ type createProjectRequest struct {
 	AlertThresholds accounts.AlertThresholds `json:"alert_thresholds"`
 	allowedLists
 	ContentLogDays *int64 `json:"content_log_days"`
+	ContentOptOut  bool   `json:"content_log_opt_out"`
 }
 
 func createProject(ctx context.Context, c *Call, tx *db.Tx, in createProjectRequest) (any, error) {
@@ -122,7 +124,7 @@ func createProject(ctx context.Context, c *Call, tx *db.Tx, in createProjectRequ
 	if err := c.requireUnpinned(); err != nil {
 		return nil, err
 	}
-	p := &accounts.Project{Tenant: c.Principal.Tenant, ID: in.ID, Name: in.Name, MonthlyBudget: in.MonthlyBudget, AlertThresholds: in.AlertThresholds, ContentDays: in.ContentLogDays}
+	p := &accounts.Project{Tenant: c.Principal.Tenant, ID: in.ID, Name: in.Name, MonthlyBudget: in.MonthlyBudget, AlertThresholds: in.AlertThresholds, ContentDays: in.ContentLogDays, ContentOptOut: in.ContentOptOut}
 	var err error
 	if p.Allowed, err = c.readAllowed(in.allowedLists, c.routesIn(ctx, tx, p.ID)); err != nil {
 		return nil, err
@@ -189,6 +191,7 @@ type updateProjectRequest struct {
 	AlertThresholds jsonbody.Optional[accounts.AlertThresholds] `json:"alert_thresholds"`
 	allowedChanges
 	ContentLogDays jsonbody.Optional[int64] `json:"content_log_days"`
+	ContentOptOut  jsonbody.Optional[bool]  `json:"content_log_opt_out"`
 }
 
 // updateProject changes a project, and restores an archived one unless the status
@@ -199,6 +202,7 @@ func updateProject(ctx context.Context, c *Call, tx *db.Tx, in updateProjectRequ
 		setNullable(&p.MonthlyBudget, in.MonthlyBudget)
 		set(&p.AlertThresholds, in.AlertThresholds)
 		setNullable(&p.ContentDays, in.ContentLogDays)
+		set(&p.ContentOptOut, in.ContentOptOut)
 		if err := c.changeAllowed(&p.Allowed, in.allowedChanges, c.routesIn(ctx, tx, p.ID)); err != nil {
 			return err
 		}

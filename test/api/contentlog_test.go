@@ -60,20 +60,21 @@ func (c *contentReader) stored(t *testing.T) int64 {
 func TestContentIsLoggedOnlyIfTheKeyOrTheProjectSaysSo(t *testing.T) {
 	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		c := newContentReader(t, s)
-		for _, project := range []map[string]any{{"id": "logged", "content_log_days": 30}, {"id": "unlogged"}} {
+		for _, project := range []map[string]any{{"id": "logged", "content_log_days": 30}, {"id": "open", "content_log_days": 30, "content_log_opt_out": true}, {"id": "unlogged"}} {
 			c.Do(t, harness.Request{Method: "POST", Path: "/v1/projects", Key: c.key, Body: project}).Want(t, 200, "")
 		}
 		off, _ := s.KeyOf(t, &access.Key{Tenant: c.w.In(accounts.Test), Name: "off", Scopes: []string{"*"}, ContentDays: new(int64(0))})
 		inherits, _ := s.Key(t, c.w, accounts.Test)
+		allows, _ := s.KeyOf(t, &access.Key{Tenant: c.w.In(accounts.Test), Name: "allows", Scopes: []string{"*"}, ContentOptOut: true})
 		in := func(project string) http.Header { return http.Header{"Service-Project": {project}} }
 		for name, id := range map[string]string{
-			"no setting":              c.chat(t, inherits, chatBody("hi"), nil),
-			"a new project":           c.chat(t, inherits, chatBody("hi"), in("fresh")),
-			"a project without":       c.chat(t, inherits, chatBody("hi"), in("unlogged")),
-			"a key that says no":      c.chat(t, off, chatBody("hi"), in("logged")),
-			"a header that says no":   c.chat(t, c.loggedKey(t), chatBody("hi"), http.Header{"Service-Content-Log": {"off"}}),
-			"a project and a header":  c.chat(t, inherits, chatBody("hi"), http.Header{"Service-Project": {"logged"}, "Service-Content-Log": {"off"}}),
-			"a request about nothing": c.Do(t, models(c.loggedKey(t))).Header.Get("X-Request-Id"),
+			"no setting":                       c.chat(t, inherits, chatBody("hi"), nil),
+			"a new project":                    c.chat(t, inherits, chatBody("hi"), in("fresh")),
+			"a project without":                c.chat(t, inherits, chatBody("hi"), in("unlogged")),
+			"a key that says no":               c.chat(t, off, chatBody("hi"), in("logged")),
+			"a header that the key allows":     c.chat(t, allows, chatBody("hi"), http.Header{"Service-Project": {"logged"}, "Service-Content-Log": {"off"}}),
+			"a header that the project allows": c.chat(t, inherits, chatBody("hi"), http.Header{"Service-Project": {"open"}, "Service-Content-Log": {"off"}}),
+			"a request about nothing":          c.Do(t, models(c.loggedKey(t))).Header.Get("X-Request-Id"),
 		} {
 			if r := c.read(t, id, c.key); r.Status != 404 || r.Code() != "not_found" {
 				t.Errorf("%s: content is %d %s, want 404", name, r.Status, r.Body)
@@ -101,6 +102,36 @@ func TestContentIsLoggedOnlyIfTheKeyOrTheProjectSaysSo(t *testing.T) {
 					t.Errorf("got %s", r.Body)
 				}
 			}
+		}
+	})
+}
+
+// N13: the header doesn't turn off what an owner turned on, unless the key or the project allows it.
+func TestHeaderCannotHideContentFromAWorkspaceThatLogs(t *testing.T) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
+		c := newContentReader(t, s)
+		for _, project := range []map[string]any{{"id": "logged", "content_log_days": 30}, {"id": "open", "content_log_days": 30, "content_log_opt_out": true}} {
+			c.Do(t, harness.Request{Method: "POST", Path: "/v1/projects", Key: c.key, Body: project}).Want(t, 200, "")
+		}
+		inherits, _ := s.Key(t, c.w, accounts.Test)
+		token := c.Do(t, mint(inherits, map[string]any{"scopes": []string{"chat.completions:create"}})).Want(t, 200, "").Text("value")
+		for name, x := range map[string]struct{ key, project string }{
+			"a key that logs": {c.loggedKey(t), "unlogged"},
+			"a key that logs, in a project that allows": {c.loggedKey(t), "open"},
+			"a project that logs":                       {inherits, "logged"},
+			"a scoped token":                            {token, "logged"},
+		} {
+			r := c.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: x.key, Body: chatBody("hi"), Header: http.Header{"Service-Project": {x.project}, "Service-Content-Log": {"off"}}})
+			id := r.Want(t, 200, "").Header.Get("X-Request-Id")
+			settled(t, c.Server, c.key, id)
+			if r := c.read(t, id, c.key); r.Status != 200 {
+				t.Errorf("%s: content is %d %s, want 200", name, r.Status, r.Body)
+			}
+		}
+		// Someone who may change the project decides.
+		c.Do(t, harness.Request{Method: "PATCH", Path: "/v1/projects/logged", Key: c.key, Body: map[string]any{"content_log_opt_out": true}}).Want(t, 200, "")
+		if r := c.read(t, c.chat(t, inherits, chatBody("hi"), http.Header{"Service-Project": {"logged"}, "Service-Content-Log": {"off"}}), c.key); r.Status != 404 {
+			t.Errorf("after the project allows it: %d %s", r.Status, r.Body)
 		}
 	})
 }
