@@ -389,9 +389,9 @@ func TestNarrowKeyCannotTakeOverTheFederationRuleOfWiderKey(t *testing.T) {
 		path := "/v1/federation_rules/" + rule.Text("id")
 		narrow, own := c.newKey(t, access.Key{Scopes: []string{"keys:write", "models:read"}})
 		for name, change := range map[string]map[string]any{
-			"only the subject":     {"subject": "repo:evil/z:*"},
-			"a key of its own":     {"key_id": own, "scopes": []string{"models:read"}, "subject": "repo:evil/z:*"},
-			"a key that is no key": {"key_id": "key_01h455vb4pex5vsknk084sn02q"},
+			"only the subject": {"subject": "repo:evil/z:*"},
+			"a key of its own": {"key_id": own, "scopes": []string{"models:read"}, "subject": "repo:evil/z:*"},
+			"an unknown key":   {"key_id": "key_01h455vb4pex5vsknk084sn02q"},
 		} {
 			if r := c.Do(t, harness.Request{Method: "PATCH", Path: path, Key: narrow, Body: change}); r.Status != 403 || r.Text("error.param") != "key_id" {
 				t.Errorf("%s: got %d %s, want 403 about key_id", name, r.Status, r.Body)
@@ -401,7 +401,7 @@ func TestNarrowKeyCannotTakeOverTheFederationRuleOfWiderKey(t *testing.T) {
 		if after := c.get(t, path); fmt.Sprint(after.At("")) != fmt.Sprint(rule.At("")) {
 			t.Errorf("refused changes left %s", after.Body)
 		}
-		// A revoked key doesn't keep its rules from whoever may manage keys.
+		// A revoked key doesn't keep its rules from a caller who may manage it.
 		c.ask(t, "DELETE", "/v1/keys/"+wide, nil).Want(t, 200, "")
 		c.ask(t, "PATCH", path, map[string]any{"key_id": own, "scopes": []string{"models:read"}}).Want(t, 200, "")
 	})

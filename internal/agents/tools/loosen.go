@@ -28,7 +28,7 @@ func (p *Policy) RulesOf(tool string) ApprovalRules {
 const anyOther = ""
 
 // CheckReplacement checks that someone may replace the policy with another one: rules that would become looser for any
-// tool must be satisfied. Who may call the server's tools could otherwise remove the rules about the calls.
+// tool must be satisfied. A member or key that calls the tools could otherwise remove the rules about the calls.
 func (p *Policy) CheckReplacement(by Decider, after *Policy) error {
 	names := slices.Concat([]string{anyOther}, p.Approval.always, p.Approval.never, after.Approval.always, after.Approval.never,
 		slices.Collect(maps.Keys(p.ToolRules)), slices.Collect(maps.Keys(after.ToolRules)))
