@@ -14,6 +14,7 @@ import (
 	"slices"
 	"sync"
 
+	"turnpike/internal/keyring"
 	"turnpike/internal/leaks"
 )
 
@@ -58,7 +59,7 @@ func (s *scanner) content(r io.Reader, size int64, buf []byte, at foundKey) erro
 	}
 	return leaks.Read(r, buf, func(line int64, secret string) {
 		f := at
-		f.Line, f.secret, f.Key = line, secret, leaks.Hint(secret)
+		f.Line, f.secret, f.Key = line, secret, keyring.SecretHint(secret)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.found = append(s.found, f)

@@ -26,7 +26,7 @@ var shapes = []shape{
 	{[]string{"-----begin"}, regexp.MustCompile(`(-----BEGIN [A-Z ]*PRIVATE KEY-----)[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)`)},
 	{[]string{"sk-"}, regexp.MustCompile(`\b(sk-(?:ant-|proj-|svcacct-|or-)?)[A-Za-z0-9_-]{16,}`)},
 	{[]string{"_live_", "_test_"}, regexp.MustCompile(`\b([srp]k_(?:live|test)_)[A-Za-z0-9]{10,}`)},
-	{[]string{"whsec_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "npm_", "hf_", "gsk_", "xai-", "pypi-", "dop_v1_", "shpat_", "sq0"},
+	{[]string{string(keyring.WebhookSecret), "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "npm_", "hf_", "gsk_", "xai-", "pypi-", "dop_v1_", "shpat_", "sq0"},
 		regexp.MustCompile(`\b(whsec_|gh[pousr]_|github_pat_|glpat-|npm_|hf_|gsk_|xai-|pypi-|dop_v1_|shpat_|sq0[a-z]{3}-)[A-Za-z0-9+/=_-]{16,}`)},
 	{[]string{"xox", "xapp-"}, regexp.MustCompile(`\b(xox[abeoprs]-|xapp-)[A-Za-z0-9-]{10,}`)},
 	{[]string{"akia", "asia"}, regexp.MustCompile(`\b(AKIA|ASIA)[A-Z0-9]{16}\b`)},

@@ -12,8 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"hash"
-	"regexp"
-	"strings"
 	"sync"
 )
 
@@ -132,18 +130,4 @@ func (r *Ring) OpenBytes(sealed []byte, location string) ([]byte, error) {
 		return nil, errors.New("sealed value cannot be decrypted with this master key")
 	}
 	return plain, nil
-}
-
-var secretLike = regexp.MustCompile(`tp_(live|test|scoped|admin)_[A-Za-z0-9]+`)
-
-// ContainsSecret reports whether a text seems to contain one of our bearer secrets. Such texts are
-// never stored.
-func ContainsSecret(s string) bool { return strings.Contains(s, "tp_") && secretLike.MatchString(s) }
-
-// Mask removes such secrets from a text.
-func Mask(s string) string {
-	if !strings.Contains(s, "tp_") {
-		return s
-	}
-	return secretLike.ReplaceAllString(s, "tp_${1}_***")
 }

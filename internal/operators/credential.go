@@ -48,7 +48,7 @@ func (s Credentials) Create(ctx context.Context, tx *db.Tx, c *Credential) (valu
 	if err := errors.Join(accounts.CheckName("name", c.Name), c.checkLimits()); err != nil {
 		return "", err
 	}
-	value = access.NewAdminSecret()
+	value = keyring.NewSecret(keyring.AdminKey)
 	c.ID, c.LastFour, c.CreatedAt = ids.New(ids.AdminCredential), value[len(value)-4:], s.Now()
 	_, err = tx.Exec(ctx, db.Insert("admin_credentials", "id, name, hash, last_four, created_at, expires_at, scopes, allowed_ips, rate_limit"),
 		c.ID, c.Name, s.hash(value), c.LastFour, c.CreatedAt.UnixMicro(), db.Micros(c.ExpiresAt), db.JSON(c.Scopes), db.JSON(append([]netip.Prefix{}, c.AllowedIPs...)), c.RateLimit)
