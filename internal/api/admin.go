@@ -67,7 +67,14 @@ func adminRoutes() (routes []Route) {
 func (c *Call) handleAdmin() error {
 	c.W.Header().Set("Cache-Control", "no-store")
 	value, hasValue := bearerOf(c.R)
-	if err := c.authenticateOperator(value, hasValue); err != nil {
+	leaked, err := c.revokeKeysInURL()
+	if err == nil {
+		err = c.authenticateOperator(value, hasValue)
+	}
+	if leaked {
+		err = keyInURLFault(err)
+	}
+	if err != nil {
 		return err
 	}
 	if !c.operator.AllowsIP(c.IP) {

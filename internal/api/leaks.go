@@ -7,12 +7,12 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
+	"turnpike/internal/keyring"
 	"turnpike/internal/leaks"
 )
 
@@ -210,7 +210,7 @@ func keysInURL(u *url.URL) []string {
 		query = u.RawQuery
 	}
 	text := u.Path + "?" + query
-	if !strings.Contains(text, "tp_") {
+	if !keyring.ContainsSecret(text) {
 		return nil
 	}
 	return leaks.Find([]byte(text))

@@ -259,7 +259,7 @@ func (i *instance) buildEngines(ctx context.Context) (err error) {
 
 	l := i.cfg.Leaks
 	i.federation = federation.New(federation.Options{DB: d, Keys: i.keys, Tokens: i.tokens, Guard: guard, Now: i.now})
-	i.leaks = leaks.New(leaks.Options{DB: d, Keys: i.keys, Tokens: i.tokens, Publisher: i.events, Outbox: i.outbox, Now: i.now,
+	i.leaks = leaks.New(leaks.Options{DB: d, Keys: i.keys, Tokens: i.tokens, People: i.people, Webhooks: i.hooks, Operators: operators.Credentials{Ring: ring, Now: i.now}, Publisher: i.events, Outbox: i.outbox, Now: i.now,
 		GitHubKeysURL: l.GitHubKeysURL, GitLabToken: string(l.GitLabToken), ReportsPerMinute: int64(l.ReportPerMinute)})
 	return nil
 }

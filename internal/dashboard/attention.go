@@ -273,8 +273,12 @@ func (l *attentionList) addLeaks() error {
 	notes, _, err := leaks.List(l.req.Context(), l.req.s.DB, l.req.workspace.In(l.req.env), db.Page{Limit: homeRows})
 	for _, n := range notes {
 		if n.ReportedAt.After(l.req.now().Add(-leakWindow)) {
-			l.add(access.KeysRead, attention{Severity: broken, Icon: "shield", Title: "Leaked key " + n.Hint, Text: strings.ReplaceAll(string(n.Outcome), "_", " "),
-				Link: l.req.to("keys/" + n.KeyID), Verb: "found", At: &n.ReportedAt})
+			title, page := "Leaked key ", "keys/"
+			if n.IsEndpoint() {
+				title, page = "Leaked webhook secret ", "webhooks/"
+			}
+			l.add(access.KeysRead, attention{Severity: broken, Icon: "shield", Title: title + n.Hint, Text: strings.ReplaceAll(string(n.Outcome), "_", " "),
+				Link: l.req.to(page + n.KeyID), Verb: "found", At: &n.ReportedAt})
 		}
 	}
 	return err

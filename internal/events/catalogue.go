@@ -36,6 +36,7 @@ const (
 	KeyAutoRevoked           Type = "key.auto_revoked"
 	EndpointFailing          Type = "endpoint.failing"
 	EndpointPaused           Type = "endpoint.paused"
+	EndpointSecretLeaked     Type = "endpoint.secret_leaked"
 	DeliveryFailed           Type = "delivery.failed"
 )
 
@@ -46,7 +47,7 @@ var Types = []Type{
 	ResponseCompleted, ResponseIncomplete, ResponseFailed, ResponseCancelled,
 	BatchCompleted, BatchFailed, BatchExpired, BatchCancelled,
 	BillingCreditsLow, BillingUnbilledLimit, BudgetThresholdReached, BudgetWasExceeded, KeyAutoRevoked,
-	EndpointFailing, EndpointPaused, DeliveryFailed,
+	EndpointFailing, EndpointPaused, EndpointSecretLeaked, DeliveryFailed,
 }
 
 // everything matches all events, including future ones.

@@ -22,7 +22,7 @@ var resources = map[string][]events.Type{
 	"billing.*":         {events.BillingCreditsLow, events.BillingUnbilledLimit},
 	"budget.*":          {events.BudgetThresholdReached, events.BudgetWasExceeded},
 	"key.*":             {events.KeyAutoRevoked},
-	"endpoint.*":        {events.EndpointFailing, events.EndpointPaused},
+	"endpoint.*":        {events.EndpointFailing, events.EndpointPaused, events.EndpointSecretLeaked},
 	"delivery.*":        {events.DeliveryFailed},
 	"*":                 events.Types,
 
@@ -32,7 +32,7 @@ var resources = map[string][]events.Type{
 func TestEventTypesMatchTheSpecification(t *testing.T) {
 	t.Parallel()
 	want := []events.Type{"image.batch.completed", "video.render.completed", "voice.render.completed", "voice.transcription.completed", "agent.run.awaiting_approval",
-		"agent.run.completed", "agent.run.failed", "billing.credits.low", "billing.unbilled_limit_reached", "budget.threshold_reached", "budget.exceeded", "key.auto_revoked", "endpoint.failing", "endpoint.paused", "delivery.failed"}
+		"agent.run.completed", "agent.run.failed", "billing.credits.low", "billing.unbilled_limit_reached", "budget.threshold_reached", "budget.exceeded", "key.auto_revoked", "endpoint.failing", "endpoint.paused", "endpoint.secret_leaked", "delivery.failed"}
 	// The events of OpenAI's API.
 	openAI := []events.Type{"response.completed", "response.incomplete", "response.failed", "response.cancelled", "batch.completed", "batch.failed", "batch.expired", "batch.cancelled"}
 	ours := slices.DeleteFunc(slices.Clone(events.Types), func(t events.Type) bool { return slices.Contains(openAI, t) })

@@ -298,10 +298,12 @@ func (BudgetExceeded) eventType() Type { return BudgetWasExceeded }
 
 // KeyRevoked is the data of key.auto_revoked. It doesn't contain the secret.
 type KeyRevoked struct {
-	KeyID      string  `json:"key_id"`
-	KeyHint    string  `json:"key_hint"`
-	Source     string  `json:"source"`
-	URL        *string `json:"url"`
+	KeyID   string  `json:"key_id"`
+	KeyHint string  `json:"key_hint"`
+	Source  string  `json:"source"`
+	URL     *string `json:"url"`
+	// Location is where the secret is, in the repository or the log that Turnpike scanned.
+	Location   *string `json:"location"`
 	DetectedAt int64   `json:"detected_at"`
 	// Descendants were revoked with the key. At most MaxDescendants are listed.
 	Descendants          []RevokedKey `json:"descendants"`
@@ -336,6 +338,24 @@ type EndpointState struct {
 func (e EndpointState) eventType() Type { return Type("endpoint." + e.Status) }
 
 func (e EndpointState) about() string { return e.EndpointID }
+
+// LeakedSecret is the data of endpoint.secret_leaked. It doesn't contain the secret.
+type LeakedSecret struct {
+	EndpointID  string `json:"endpoint_id"`
+	URL         string `json:"url"` // of the endpoint; empty for a tunnel
+	Description string `json:"description"`
+	SecretHint  string `json:"secret_hint"`
+	// Previous says that it is the old secret of a rotation, in its grace period.
+	Previous   bool    `json:"previous"`
+	Source     string  `json:"source"`
+	LeakURL    *string `json:"leak_url"`
+	Location   *string `json:"location"`
+	DetectedAt int64   `json:"detected_at"`
+}
+
+func (LeakedSecret) eventType() Type { return EndpointSecretLeaked }
+
+func (l LeakedSecret) about() string { return l.EndpointID }
 
 // FailedDelivery is the data of delivery.failed.
 type FailedDelivery struct {

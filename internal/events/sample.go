@@ -93,6 +93,11 @@ func Sample(t Type, now time.Time) Payload {
 		problem, delivery := sampleDeliveryError, ids.New(ids.Delivery)
 		return EndpointState{EndpointID: ids.New(ids.Endpoint), URL: "https://example.com/hooks/turnpike", Description: "order service",
 			Status: strings.TrimPrefix(string(t), "endpoint."), Reason: "delivery_failed", Since: done, LastError: &problem, DeliveryID: &delivery}
+	case EndpointSecretLeaked:
+		url := "https://example.com/octocat/app"
+		location := ".env:3 in commit 1f3c5a7b9d2e"
+		return LeakedSecret{EndpointID: ids.New(ids.Endpoint), URL: "https://example.com/hooks/turnpike", Description: "order service", SecretHint: "whsec_…x7Qm",
+			Source: "server_scan", LeakURL: &url, Location: &location, DetectedAt: done}
 	case DeliveryFailed:
 		status := int64(503)
 		return FailedDelivery{DeliveryID: ids.New(ids.Delivery), EndpointID: ids.New(ids.Endpoint), URL: "https://example.com/hooks/turnpike",

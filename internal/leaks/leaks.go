@@ -1,5 +1,5 @@
-// Package leaks revokes leaked keys. All reports (of GitHub, GitLab, the public and
-// the server's own traffic) end in Revoke.
+// Package leaks revokes leaked keys and other secrets. All reports (of GitHub, GitLab,
+// the public, the server's own scans and its traffic) end in Revoke.
 package leaks
 
 import (
@@ -16,9 +16,13 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/events"
 	"turnpike/internal/fault"
+	"turnpike/internal/keyring"
 	"turnpike/internal/mail"
+	"turnpike/internal/operators"
+	"turnpike/internal/people"
 	"turnpike/internal/safehttp"
 	"turnpike/internal/visibility"
+	"turnpike/internal/webhooks"
 )
 
 // Source says who found a key.
@@ -28,9 +32,10 @@ type Source string
 const (
 	GitHub  Source = "github"
 	GitLab  Source = "gitlab"
-	Public  Source = "report"  // anyone, with /leaks/report
-	Scan    Source = "scan"    // turnpike scan, in the same way
-	Traffic Source = "traffic" // a request with a key in its URL or, if the workspace enables it, in its body
+	Public  Source = "report"      // anyone, with /leaks/report
+	Scan    Source = "scan"        // turnpike scan, in the same way
+	Server  Source = "server_scan" // a scan that the operator configured
+	Traffic Source = "traffic"     // a request with a key in its URL or, if the workspace enables it, in its body
 )
 
 // Outcome is the result of a report.
@@ -44,6 +49,12 @@ const (
 	TokenRevoked Outcome = "token_revoked" // a scoped token
 	Already      Outcome = "already_dead"
 	Noted        Outcome = "noted" // not revoked, because the workspace only wants to be notified
+	// NeedsRotation is the outcome for webhook secrets: without one, the receiver
+	// would reject every delivery.
+	NeedsRotation Outcome = "rotation_needed"
+	// Ended is the outcome for secrets that belong to a person or to the operators.
+	// It isn't stored with the reports of a workspace.
+	Ended Outcome = "ended"
 )
 
 // storageTimeout is how long a report waits for the database, even if its client
@@ -55,6 +66,9 @@ type Options struct {
 	DB        *db.DB
 	Keys      *access.Keys
 	Tokens    *access.Tokens
+	Operators operators.Credentials
+	People    *people.People
+	Webhooks  *webhooks.Service
 	Publisher *events.Publisher
 	Outbox    *mail.Outbox
 	Now       func() time.Time
@@ -71,12 +85,15 @@ type Service struct {
 	visitors  *addrlimit.Limiter
 	sightings chan Sighting
 	seen      seen
+	handlers  map[keyring.Kind]handler
 }
 
 // New creates the service.
 func New(o Options) *Service {
-	return &Service{Options: o, visitors: addrlimit.New(o.ReportsPerMinute, o.Now), sightings: make(chan Sighting, maxQueued),
+	s := &Service{Options: o, visitors: addrlimit.New(o.ReportsPerMinute, o.Now), sightings: make(chan Sighting, maxQueued),
 		github: &githubKeys{url: o.GitHubKeysURL, now: o.Now, client: &http.Client{Timeout: fetchTimeout, Transport: safehttp.Bounded(nil)}}}
+	s.handlers = s.handlersByKind()
+	return s
 }
 
 // Admit counts a request without a key. If the client's network has sent too
@@ -88,39 +105,33 @@ type Report struct {
 	Secret     string
 	Source     Source
 	URL        string // where it was found, according to the reporter
+	Location   string // in the repository or the log that the server scanned
 	InBody     bool   // Traffic found it in a request's body, not in its URL
 	NotifyOnly bool   // don't revoke it
 	// The client that sent the report, for the admin log.
 	IP, RequestID string
 }
 
-// Revoke revokes the key or token of a secret, unless the report is NotifyOnly, and
-// notifies its workspace once. A report of a revoked key is only stored. Revoke
+// Revoke ends a secret and notifies its owners once. Keys and tokens are revoked,
+// unless the report is NotifyOnly, and a webhook secret waits for someone to rotate
+// it. Of a secret that doesn't work anymore, the report is only stored. Revoke
 // continues if the client disconnects.
 func (s *Service) Revoke(ctx context.Context, r Report) (outcome Outcome, err error) {
-	if _, ok := access.ParseSecret(r.Secret); !ok {
+	kind, ok := keyring.ParseSecret(r.Secret)
+	if !ok {
 		return Unknown, nil
 	}
+	h := s.handlers[kind]
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storageTimeout)
 	defer cancel()
 	// Checked first, because invalid secrets must not wait for the database writer.
-	known, err := s.Keys.KnowsSecret(ctx, s.DB, r.Secret)
+	known, err := h.knows(ctx, s.DB, r.Secret)
 	if err != nil || !known {
 		return Unknown, wrap(err)
 	}
-	err = s.DB.Write(ctx, func(tx *db.Tx) error {
-		e, err := s.Keys.FindExposed(ctx, tx, r.Secret)
-		if err != nil {
-			return err
-		}
-		if e == nil { // deleted in between
-			outcome = Unknown
-			return nil
-		}
-		if outcome, err = s.revokeExposed(ctx, tx, r, e); err != nil {
-			return err
-		}
-		return s.storeNote(ctx, tx, r, e, outcome)
+	err = s.DB.Write(ctx, func(tx *db.Tx) (err error) {
+		outcome, err = h.end(ctx, tx, r)
+		return err
 	})
 	return outcome, wrap(err)
 }
@@ -129,11 +140,35 @@ func wrap(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("leaked key: %w", err)
+	return fmt.Errorf("leaked secret: %w", err)
+}
+
+// actor is who revokes, for the admin log.
+func (r Report) actor() audit.Actor {
+	return audit.Actor{Name: "leak scanner", IP: r.IP, RequestID: r.RequestID}
+}
+
+// endKey handles a key or a scoped token.
+func (s *Service) endKey(ctx context.Context, tx *db.Tx, r Report) (Outcome, error) {
+	e, err := s.Keys.FindExposed(ctx, tx, r.Secret)
+	if err != nil || e == nil { // deleted in between
+		return Unknown, err
+	}
+	outcome, err := s.revokeExposed(ctx, tx, r, e)
+	if err != nil {
+		return "", err
+	}
+	n := &Note{Hint: e.Hint, Outcome: outcome}
+	if t := e.Token; t != nil {
+		n.Tenant, n.KeyID, n.TokenID = t.Tenant, t.KeyID, t.ID
+	} else {
+		n.Tenant, n.KeyID = e.Key.Tenant, e.Key.ID
+	}
+	return outcome, s.storeNote(ctx, tx, r, n)
 }
 
 func (s *Service) revokeExposed(ctx context.Context, tx *db.Tx, r Report, e *access.Exposed) (Outcome, error) {
-	by := access.Caller{Actor: audit.Actor{Name: "leak scanner", IP: r.IP, RequestID: r.RequestID}}
+	by := access.Caller{Actor: r.actor()}
 	if t := e.Token; t != nil {
 		if t.RevokedAt != nil || !s.Now().Before(t.ExpiresAt) {
 			return Already, nil
@@ -173,17 +208,15 @@ func (s *Service) notify(ctx context.Context, tx *db.Tx, r Report, e *access.Exp
 		data.Descendants = append(data.Descendants, events.RevokedKey{KeyID: d.ID, KeyHint: d.Hint(), Name: d.Name})
 		lines = append(lines, fmt.Sprintf("%s (%s, %s)", d.Hint(), d.Name, d.ID))
 	}
-	url := cleanURL(r.URL)
-	if url != "" {
-		data.URL = &url
-	}
+	url, location := cleanURL(r.URL), r.cleanLocation()
+	data.URL, data.Location = optional(url), optional(location)
 	from := events.Origin{Tenant: k.Tenant, Project: k.Project}
 	if _, err := s.Publisher.Publish(ctx, tx, from, data); err != nil {
 		return err
 	}
 	return s.Outbox.EnqueueAdmins(ctx, tx, k.WorkspaceID, "leaked "+k.ID+" "+e.Hint, func(workspace string) mail.Data {
 		return mail.KeyRevoked{Workspace: workspace, Environment: string(k.Environment), KeyID: k.ID, KeyName: k.Name, KeyHint: e.Hint,
-			Found: r.found(), URL: url, Previous: e.Previous, DetectedAt: now, Descendants: lines, DescendantsTruncated: data.DescendantsTruncated}
+			Found: r.found(), URL: url, Location: location, Previous: e.Previous, DetectedAt: now, Descendants: lines, DescendantsTruncated: data.DescendantsTruncated}
 	})
 }
 
@@ -208,6 +241,7 @@ var foundBy = map[Source]string{
 	GitLab:  "by GitLab's secret detection",
 	Public:  "by someone who reported it",
 	Scan:    "by turnpike scan",
+	Server:  "by a scan that this server's operator configured",
 	Traffic: "in the URL of a request to the API, where logs and proxies keep it",
 }
 

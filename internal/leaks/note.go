@@ -7,7 +7,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 	"turnpike/internal/ids"
@@ -26,36 +25,34 @@ const (
 type Note struct {
 	ID string
 	accounts.Tenant
-	KeyID      string
+	KeyID      string // or the ID of an endpoint
 	TokenID    string // empty for a key
 	Hint       string
 	Source     Source
 	URL        string // according to the reporter; may be empty
+	Location   string // in what the server scanned; may be empty
 	Outcome    Outcome
 	ReportedAt time.Time
 }
 
+// IsEndpoint reports whether the secret is a webhook secret.
+func (n *Note) IsEndpoint() bool { return strings.HasPrefix(n.KeyID, ids.Endpoint) }
+
 // storeNote stores a report in the transaction of its outcome.
-func (s *Service) storeNote(ctx context.Context, tx *db.Tx, r Report, e *access.Exposed, outcome Outcome) error {
-	n := Note{ID: ids.New(IDPrefix), Hint: e.Hint}
-	if t := e.Token; t != nil {
-		n.Tenant, n.KeyID, n.TokenID = t.Tenant, t.KeyID, t.ID
-	} else {
-		n.Tenant, n.KeyID = e.Key.Tenant, e.Key.ID
-	}
-	if outcome == Already || outcome == Noted {
+func (s *Service) storeNote(ctx context.Context, tx *db.Tx, r Report, n *Note) error {
+	if n.Outcome == Already || n.Outcome == Noted {
 		var have int64
 		err := tx.QueryRow(ctx, "SELECT count(*) FROM (SELECT 1 FROM leak_reports WHERE key_id = $1 LIMIT $2) AS noted", n.KeyID, int64(maxNotes)).Scan(&have)
 		if err != nil || have == maxNotes {
 			return err
 		}
 	}
-	_, err := tx.Exec(ctx, db.Insert("leak_reports", noteColumns), n.ID, n.WorkspaceID, n.Environment, n.KeyID, db.OrNull(n.TokenID), n.Hint,
-		string(r.Source), db.OrNull(cleanURL(r.URL)), string(outcome), s.Now().UnixMicro())
+	_, err := tx.Exec(ctx, db.Insert("leak_reports", noteColumns), ids.New(IDPrefix), n.WorkspaceID, n.Environment, n.KeyID, db.OrNull(n.TokenID), n.Hint,
+		string(r.Source), db.OrNull(cleanURL(r.URL)), db.OrNull(r.cleanLocation()), string(n.Outcome), s.Now().UnixMicro())
 	return err
 }
 
-const noteColumns = "id, workspace_id, environment, key_id, token_id, hint, source, url, outcome, reported_at"
+const noteColumns = "id, workspace_id, environment, key_id, token_id, hint, source, url, location, outcome, reported_at"
 
 // List returns a page of an environment's reports, and whether there are more.
 func List(ctx context.Context, q db.Querier, t accounts.Tenant, page db.Page) ([]*Note, bool, error) {
@@ -77,7 +74,7 @@ func ListByKey(ctx context.Context, q db.Querier, keyID string, limit int) ([]*N
 
 func scanNote(r db.Row) (*Note, error) {
 	var n Note
-	err := db.Scan(r, &n.ID, &n.WorkspaceID, &n.Environment, &n.KeyID, &n.TokenID, &n.Hint, &n.Source, &n.URL, &n.Outcome, &n.ReportedAt)
+	err := db.Scan(r, &n.ID, &n.WorkspaceID, &n.Environment, &n.KeyID, &n.TokenID, &n.Hint, &n.Source, &n.URL, &n.Location, &n.Outcome, &n.ReportedAt)
 	return &n, err
 }
 
@@ -85,6 +82,12 @@ func scanNote(r db.Row) (*Note, error) {
 func Purge(ctx context.Context, tx *db.Tx, before time.Time, limit int64) (int64, error) {
 	return tx.Exec(ctx, `DELETE FROM leak_reports WHERE id IN
 		(SELECT id FROM leak_reports WHERE id < $1 ORDER BY id LIMIT $2)`, ids.Floor(IDPrefix, before), limit)
+}
+
+// cleanLocation returns the location without secrets, which the name of a file may contain.
+func (r Report) cleanLocation() string {
+	s := strings.ToValidUTF8(strings.ReplaceAll(keyring.Mask(r.Location), "\x00", ""), "")
+	return s[:min(len(s), maxURL)]
 }
 
 // cleanURL returns an untrusted URL without its login and query, which may contain

@@ -20,6 +20,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/ids"
 	"turnpike/internal/keyring"
+	"turnpike/internal/operators"
 )
 
 const (
@@ -106,6 +107,19 @@ func (o *Outbox) Enqueue(ctx context.Context, tx *db.Tx, messages ...Message) er
 		}
 	})
 	return nil
+}
+
+// EnqueueOperators is Enqueue for the people who run the server.
+func (o *Outbox) EnqueueOperators(ctx context.Context, tx *db.Tx, once string, data Data) error {
+	people, err := operators.List(ctx, tx)
+	if err != nil {
+		return err
+	}
+	var messages []Message
+	for _, p := range people {
+		messages = append(messages, Message{To: p.Email, Once: once, Data: data})
+	}
+	return o.Enqueue(ctx, tx, messages...)
 }
 
 // EnqueueAdmins is Enqueue for a workspace's owners and admins. data gets the

@@ -60,6 +60,7 @@ type KeyRevoked struct {
 	KeyHint     string // of the secret that was found
 	Found       string // by whom: "by GitHub's secret scanning"
 	URL         string // where it was found; may be empty
+	Location    string // in the repository or the log; may be empty
 	Previous    bool   // only the old secret of a rotated key was revoked
 	DetectedAt  time.Time
 	// Descendants are the keys that were revoked with it.
@@ -80,6 +81,21 @@ type KeySeen struct {
 }
 
 func (KeySeen) kind() string { return "key_seen" }
+
+// SecretLeaked reports a leaked secret of another kind than an API key.
+type SecretLeaked struct {
+	Subject    string
+	Summary    string // what leaked, and what Turnpike did
+	Facts      []string
+	Found      string // by whom: "by GitHub's secret scanning"
+	URL        string // where it was found; may be empty
+	Location   string // in the repository or the log; may be empty
+	DetectedAt time.Time
+	Steps      []string // what to do
+	Because    string   // why the reader gets the email
+}
+
+func (SecretLeaked) kind() string { return "secret_leaked" }
 
 // Invitation invites a person to a workspace. URL is a secret that accepts it.
 type Invitation struct {

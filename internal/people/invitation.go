@@ -11,6 +11,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
+	"turnpike/internal/keyring"
 )
 
 const (
@@ -86,7 +87,7 @@ func (p *People) Invite(ctx context.Context, tx *db.Tx, by Caller, i *Invitation
 	now := p.now()
 	i.ID, i.InvitedBy = ids.New(InvitationID), by.actor.Name
 	i.CreatedAt, i.ExpiresAt = now, now.Add(invitationLimit)
-	l := &Link{Path: InvitationPath, Token: newToken(), WorkspaceID: i.WorkspaceID, ExpiresAt: &i.ExpiresAt}
+	l := &Link{Path: InvitationPath, Token: keyring.NewSecret(keyring.LinkToken), WorkspaceID: i.WorkspaceID, ExpiresAt: &i.ExpiresAt}
 	_, err := tx.Exec(ctx, `INSERT INTO invitations (id, token_hash, workspace_id, email, role, invited_by, created_at, expires_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
 		i.ID, hashToken(l.Token), i.WorkspaceID, i.Email, string(i.Role), i.InvitedBy, now.UnixMicro(), i.ExpiresAt.UnixMicro())

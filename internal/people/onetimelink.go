@@ -12,6 +12,7 @@ import (
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
+	"turnpike/internal/keyring"
 )
 
 // The paths of links.
@@ -65,7 +66,7 @@ func (p *People) storeLink(ctx context.Context, tx *db.Tx, kind string, l *Link)
 	if l.Person != nil {
 		userID = l.Person.ID
 	}
-	l.Token = cmp.Or(l.Token, newToken())
+	l.Token = cmp.Or(l.Token, keyring.NewSecret(keyring.LinkToken))
 	_, err := tx.Exec(ctx, "INSERT INTO one_time_links (token_hash, kind, user_id, workspace_id, created_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6)",
 		hashToken(l.Token), kind, userID, db.OrNull(l.WorkspaceID), p.now().UnixMicro(), db.Micros(l.ExpiresAt))
 	return err

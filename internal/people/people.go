@@ -258,7 +258,8 @@ func checkEmail(email string) error {
 	return nil
 }
 
-// newToken returns a bearer token of 256 random bits.
+// newToken returns 256 random bits for a step of a sign-in or for the mark of a browser, which are worthless alone.
+// Credentials are secrets of package keyring.
 func newToken() string {
 	var raw [32]byte
 	rand.Read(raw[:]) // never fails

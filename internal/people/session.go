@@ -8,6 +8,7 @@ import (
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
 	"turnpike/internal/ids"
+	"turnpike/internal/keyring"
 )
 
 const (
@@ -182,7 +183,7 @@ func (p *People) lockConfirmed(ctx context.Context, tx *db.Tx, s *Session) (*Per
 // startSession creates a session with a new token. The person must be locked.
 func (p *People) startSession(ctx context.Context, tx *db.Tx, person *Person, in signInParams) (*Session, string, error) {
 	now := time.UnixMicro(p.now().UnixMicro()) // the precision of the database
-	token := newToken()
+	token := keyring.NewSecret(keyring.SessionToken)
 	s := &Session{ID: ids.New(SessionID), UserID: person.ID, Method: in.method, IP: in.from.IP, UserAgent: in.from.device(),
 		CreatedAt: now, SeenAt: now, ConfirmedAt: time.UnixMicro(in.provenAt.UnixMicro()), Person: person, tokenHash: hashToken(token)}
 	if in.secondFactor || in.method.isSecondFactor() {
@@ -200,7 +201,7 @@ func (p *People) startSession(ctx context.Context, tx *db.Tx, person *Person, in
 // renewToken replaces a session's token when its person authenticates again or gains rights, so that
 // a token stolen before is useless.
 func (p *People) renewToken(ctx context.Context, tx *db.Tx, s *Session, confirmed time.Time) (token string, err error) {
-	token = newToken()
+	token = keyring.NewSecret(keyring.SessionToken)
 	n, err := tx.Exec(ctx, "UPDATE sessions SET token_hash = $3, confirmed_at = $4 WHERE id = $1 AND token_hash = $2",
 		s.ID, s.tokenHash, hashToken(token), confirmed.UnixMicro())
 	if err != nil {

@@ -178,7 +178,8 @@ func projectsColumn(projects []string) any {
 	return db.JSON(projects)
 }
 
-func hint(secret string) string { return "whsec_…" + secret[len(secret)-5:len(secret)-1] }
+// hint must stay the same: leaked secrets are found by it.
+func hint(secret string) string { return keyring.SecretHint(secret) }
 
 // Check validates the fields that requests set. It returns the errors of all of them.
 func (s *Service) Check(e *Endpoint) error {
@@ -378,7 +379,7 @@ func (s *Service) Delete(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endp
 func (s *Service) delete(ctx context.Context, tx *db.Tx, by audit.Actor, e *Endpoint) error {
 	now := s.Now()
 	e.DeletedAt = &now
-	if _, err := tx.Exec(ctx, `UPDATE endpoints SET deleted_at = $2, chore = NULL, old_secret = NULL, old_secret_until = NULL WHERE id = $1`,
+	if _, err := tx.Exec(ctx, `UPDATE endpoints SET deleted_at = $2, chore = NULL, old_secret = NULL, old_secret_hint = NULL, old_secret_until = NULL WHERE id = $1`,
 		e.ID, now.UnixMicro()); err != nil {
 		return err
 	}
@@ -410,13 +411,14 @@ func (s *Service) RotateSecret(ctx context.Context, tx *db.Tx, by audit.Actor, e
 	}
 	secret = webhook.NewSecret()
 	old, until := e.secret, now.Add(grace)
+	oldHint := ""
 	e.oldSecret, e.OldSecretUntil = "", nil
 	if grace > 0 {
-		e.oldSecret, e.OldSecretUntil = old, &until
+		e.oldSecret, e.OldSecretUntil, oldHint = old, &until, e.SecretHint
 	}
 	e.secret, e.SecretHint = s.Ring.Seal([]byte(secret), secretContext(e.ID)), hint(secret)
-	if _, err := tx.Exec(ctx, "UPDATE endpoints SET secret = $2, secret_hint = $3, old_secret = $4, old_secret_until = $5 WHERE id = $1",
-		e.ID, e.secret, e.SecretHint, db.OrNull(e.oldSecret), db.Micros(e.OldSecretUntil)); err != nil {
+	if _, err := tx.Exec(ctx, "UPDATE endpoints SET secret = $2, secret_hint = $3, old_secret = $4, old_secret_until = $5, old_secret_hint = $6 WHERE id = $1",
+		e.ID, e.secret, e.SecretHint, db.OrNull(e.oldSecret), db.Micros(e.OldSecretUntil), db.OrNull(oldHint)); err != nil {
 		return "", err
 	}
 	tx.Signal(signalEndpoint, e.ID)
@@ -432,7 +434,7 @@ func (s *Service) EndGrace(ctx context.Context, tx *db.Tx, by audit.Actor, e *En
 		return fault.New(fault.InvalidState, "This tunnel signs with the secrets of %s. End the grace period of that endpoint.", e.Mirrors)
 	}
 	e.oldSecret, e.OldSecretUntil = "", nil
-	if _, err := tx.Exec(ctx, "UPDATE endpoints SET old_secret = NULL, old_secret_until = NULL WHERE id = $1", e.ID); err != nil {
+	if _, err := tx.Exec(ctx, "UPDATE endpoints SET old_secret = NULL, old_secret_hint = NULL, old_secret_until = NULL WHERE id = $1", e.ID); err != nil {
 		return err
 	}
 	tx.Signal(signalEndpoint, e.ID)

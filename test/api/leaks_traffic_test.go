@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"turnpike/internal/accounts"
+	"turnpike/internal/db"
+	"turnpike/internal/keyring"
 	"turnpike/internal/leaks"
 	"turnpike/test/fakes/smtp"
 	"turnpike/test/harness"
@@ -52,7 +54,7 @@ func TestKeyInAPromptFollowsTheWorkspacePolicy(t *testing.T) {
 		prompt := "my key is " + key + ", is that a problem?"
 		c.setLeakPolicy(t, accounts.LeaksReported)
 		note := c.noted(t, c, prompt, leaks.Noted)[0] // and none about the other
-		if note.KeyID != id || note.Source != leaks.Traffic || note.Hint != leaks.Hint(key) || note.URL != "" {
+		if note.KeyID != id || note.Source != leaks.Traffic || note.Hint != keyring.SecretHint(key) || note.URL != "" {
 			t.Errorf("the note is %+v", note)
 		}
 		c.Do(t, models(key)).Want(t, 200, "")

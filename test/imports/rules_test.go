@@ -30,6 +30,7 @@ var sameLayer = []grant{
 	{from: list("batches media"), to: list("gateway providers")},
 	{from: list("gateway"), to: list("providers")},
 	{from: members("engines"), to: list("lanes mail retention notifications")},
+	{from: list("leaks"), to: list("webhooks")}, // whose secrets leak, too
 	{from: members("records"), to: list("accounts events audit")},
 	{from: list("spend"), to: list("catalog access endusers")}, // access has the budgets of keys
 	{from: list("access accounts"), to: list("catalog")},
