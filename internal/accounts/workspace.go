@@ -233,6 +233,11 @@ func (w *Workspace) check(before *Workspace) error {
 	return cmp.Or(w.checkGrace(), w.AlertThresholds.Check(), w.Users.Default.Check("default_limits."), w.Users.AlertThresholds.Check())
 }
 
+// CountWithoutRevocation returns how many workspaces don't revoke keys in request bodies.
+func CountWithoutRevocation(ctx context.Context, q db.Querier) (int64, error) {
+	return db.Value[int64](q.QueryRow(ctx, "SELECT count(*) FROM workspaces WHERE leak_policy <> $1", string(LeaksRevoked)))
+}
+
 // WorkspaceRules are what follows from a change of a workspace.
 var WorkspaceRules Rules[Workspace]
 

@@ -340,7 +340,7 @@ func (i *instance) startWork(ctx context.Context) {
 		func(ctx context.Context) { i.leases.Run(ctx, i.store.DB) },
 		func(ctx context.Context) { i.log.RunFeed(ctx, i.store.DB) },
 		i.settler.Run, i.hold.delay(i.archive.Run), i.hold.delay(i.logSinks.Run),
-		i.hold.watch, i.hold.delay(i.runBackups), i.runCertificates, i.followDefinitions,
+		i.hold.watch, i.hold.delay(i.runBackups), i.hold.delay(i.runLeakScans), i.runCertificates, i.followDefinitions,
 	} {
 		i.work.Go(func() { run(ctx) })
 	}

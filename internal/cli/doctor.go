@@ -77,8 +77,8 @@ func newDoctor(e *env) *cobra.Command {
 		Use:   "doctor",
 		Short: "Check the installation and suggest fixes",
 		Long: `Checks the settings, the limit of open files, the data directory, the master key,
-the database, the bucket for files, the age of the last backup, the archive of the
-request log and its sinks, the TLS certificate, the mail server, the sign-in provider and the model providers, whether
+the database, what happens to leaked keys and the scans for them, the bucket for
+files, the age of the last backup, the archive of the request log and its sinks, the TLS certificate, the mail server, the sign-in provider and the model providers, whether
 or not a server runs. It changes nothing, except that it writes, reads and deletes a
 small object in the bucket and in the archive. It checks that the database accepts writes by writing a
 row as it is. To
@@ -216,6 +216,7 @@ func checkStorage(ctx context.Context, l config.Loaded) []finding {
 		err := d.UseReplica(ctx, string(l.ReplicaURL), l.ReplicaMaxLag)
 		add("replica", err, describeReplica(ctx, d))
 	}
+	out = append(out, checkLeaks(ctx, l, d)...)
 	out = append(out, checkFiles(ctx, l, n)...)
 	out = append(out, checkBackups(ctx, l, d)...)
 	out = append(out, checkArchive(ctx, l, d)...)

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"turnpike/internal/leaks"
+	"turnpike/internal/leaks/scan"
 )
 
 type scanFlags struct {
@@ -25,21 +26,13 @@ type scanFlags struct {
 	binary  bool
 }
 
-type foundKey struct {
-	Path   string `json:"path"`
-	Line   int64  `json:"line"`
-	Commit string `json:"commit,omitempty"`
-	Key    string `json:"key"` // redacted
-	secret string
-	object string // in git, until the commit is known
-}
-
-func (f foundKey) String() string {
+// describeFinding returns where a secret is, and its hint.
+func describeFinding(f scan.Finding) string {
 	place := fmt.Sprintf("%s:%d", f.Path, f.Line)
 	if f.Commit != "" {
 		place = f.Commit + ":" + place
 	}
-	return visible(place) + ": " + f.Key
+	return visible(place) + ": " + f.Hint
 }
 
 func newScan(e *env) *cobra.Command {
@@ -47,8 +40,9 @@ func newScan(e *env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "scan PATH... | --git REPO | -",
 		Short: "Find leaked keys in files, git history or standard input",
-		Long: `Searches for keys of a Turnpike server and prints where they are. Keys have a
-checksum, so there are no false positives.
+		Long: `Searches for keys, tokens and webhook secrets of a Turnpike server and prints
+where they are. Keys and tokens have a checksum, so there are no false positives.
+Other services also use webhook secrets that begin with whsec_.
 
 With TURNPIKE_BASE_URL (or --base-url, or --report) it reports the keys to that
 server, which immediately revokes its own and notifies their owners. The server
@@ -116,7 +110,7 @@ func (e *env) scan(ctx context.Context, f scanFlags, args []string) error {
 			return exitError{code: 2, err: err}
 		}
 	}
-	s := &scanner{env: e, binary: f.binary, found: []foundKey{}} // an empty array in JSON
+	s := &scanner{e, &scan.Reader{Binary: f.binary}}
 	switch {
 	case f.git != "":
 		err = s.repository(ctx, f.git, f.since)
@@ -128,16 +122,16 @@ func (e *env) scan(ctx context.Context, f scanFlags, args []string) error {
 	if ctx.Err() != nil {
 		err = errors.New("the scan was interrupted")
 	}
-	found := s.sorted()
+	found := append([]scan.Finding{}, s.Found()...) // an empty array in JSON
 	var places strings.Builder
 	for _, f := range found {
-		fmt.Fprintln(&places, f)
+		fmt.Fprintln(&places, describeFinding(f))
 	}
 	if err := e.report(found, "%s", places.String()); err != nil {
 		return exitError{code: 2, err: err}
 	}
-	if s.skipped > 0 {
-		fmt.Fprintf(e.err, "Skipped %s larger than 1 MiB. To scan them, use --binary.\n", counted(s.skipped, "binary file", "binary files"))
+	if s.Skipped() > 0 {
+		fmt.Fprintf(e.err, "Skipped %s larger than 1 MiB. To scan them, use --binary.\n", counted(s.Skipped(), "binary file", "binary files"))
 	}
 	switch {
 	case len(found) > 0:
@@ -150,10 +144,10 @@ func (e *env) scan(ctx context.Context, f scanFlags, args []string) error {
 
 // reportFound reports the keys to the server, if there is one, and returns an
 // error that says what was found.
-func (e *env) reportFound(ctx context.Context, server *apiClient, url string, found []foundKey) error {
+func (e *env) reportFound(ctx context.Context, server *apiClient, url string, found []scan.Finding) error {
 	var secrets []string
 	for _, f := range found {
-		secrets = append(secrets, f.secret)
+		secrets = append(secrets, f.Secret)
 	}
 	slices.Sort(secrets)
 	secrets = slices.Compact(secrets)

@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,65 +9,38 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"sync"
 
-	"turnpike/internal/keyring"
-	"turnpike/internal/leaks"
+	"turnpike/internal/leaks/scan"
 )
 
-const (
-	scanBuffer  = 256 << 10 // fits the CPU cache
-	sniffLength = 8000      // in which git also looks for a NUL
-	largeBinary = 1 << 20
-)
-
-// scanner collects the keys that concurrent readers find.
+// scanner scans with a progress bar.
 type scanner struct {
 	*env
-	binary bool
-
-	mu      sync.Mutex
-	found   []foundKey
-	skipped int64
-}
-
-func (s *scanner) sorted() []foundKey {
-	slices.SortFunc(s.found, func(a, b foundKey) int {
-		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Commit, b.Commit), cmp.Compare(a.secret, b.secret))
-	})
-	return s.found
-}
-
-// content scans a file or object, unless it is large and binary.
-func (s *scanner) content(r io.Reader, size int64, buf []byte, at foundKey) error {
-	if size > largeBinary && !s.binary {
-		head := make([]byte, sniffLength)
-		n, err := io.ReadFull(r, head)
-		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) {
-			return err
-		}
-		if bytes.IndexByte(head[:n], 0) >= 0 {
-			s.mu.Lock()
-			s.skipped++
-			s.mu.Unlock()
-			return nil
-		}
-		r = io.MultiReader(bytes.NewReader(head[:n]), r)
-	}
-	return leaks.Read(r, buf, func(line int64, secret string) {
-		f := at
-		f.Line, f.secret, f.Key = line, secret, keyring.SecretHint(secret)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.found = append(s.found, f)
-	})
+	*scan.Reader
 }
 
 func (s *scanner) stream(r io.Reader) error {
 	bar := newProgress(s.err, "Scanning bytes", 0)
 	defer bar.Done()
-	return s.content(&meteredReader{Reader: r, report: bar.Set}, 0, make([]byte, scanBuffer), foundKey{Path: "-"})
+	return s.Content(&meteredReader{Reader: r, report: bar.Set}, 0, scan.Finding{Path: "-"})
+}
+
+// repository scans each version of each file, the messages of commits and tags, and
+// the names of files.
+func (s *scanner) repository(ctx context.Context, repo, since string) error {
+	bar := newProgress(s.err, "Scanning commits", 0)
+	defer bar.Done()
+	n := int64(0)
+	h := &scan.History{Dir: repo, Reader: s.Reader, Commit: func(string, []string) error {
+		n++
+		bar.Set(n)
+		return nil
+	}}
+	if since != "" {
+		h.Exclude = []string{since}
+	}
+	return h.Scan(ctx)
 }
 
 type scanFile struct {
@@ -87,9 +58,8 @@ func (s *scanner) paths(ctx context.Context, roots []string) error {
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
-			buf := make([]byte, scanBuffer)
 			for f := range work {
-				failure := s.file(f, buf)
+				failure := s.file(f)
 				mu.Lock()
 				err = errors.Join(err, failure)
 				done += f.size
@@ -108,13 +78,13 @@ func (s *scanner) paths(ctx context.Context, roots []string) error {
 	return err
 }
 
-func (s *scanner) file(f scanFile, buf []byte) error {
+func (s *scanner) file(f scanFile) error {
 	r, err := os.Open(f.path)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	if err := s.content(r, f.size, buf, foundKey{Path: f.path}); err != nil {
+	if err := s.Content(r, f.size, scan.Finding{Path: f.path}); err != nil {
 		return fmt.Errorf("%s: %w", f.path, err)
 	}
 	return nil

@@ -227,6 +227,8 @@ type Leaks struct {
 	ReportPerMinute int    `name:"report_per_minute" default:"60" min:"0" max:"1000000" help:"Unauthenticated reports of leaked keys that a client address may send per minute; 0 turns this off."`
 	GitHubKeysURL   string `name:"github_keys_url" default:"https://api.github.com/meta/public_keys/secret_scanning" help:"URL of the public keys that verify reports to /leaks/github."`
 	GitLabToken     Secret `name:"gitlab_token" help:"Token that a GitLab server sends with its reports to /leaks/gitlab, of at least 16 characters; empty turns these reports off."`
+
+	Scan []LeakScan // a list that only the file has (sections.go)
 }
 
 // SMTP configures the mail server.

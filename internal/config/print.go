@@ -30,7 +30,9 @@ func (l Loaded) Print(w io.Writer) error {
 	}
 	for _, name := range sectionNames {
 		if list := l.sectionNode(name); len(list.Content) > 0 {
-			root.Content = append(root.Content, keyNode(name), list)
+			group, key := splitName(name)
+			into := groups.get(group)
+			into.Content = append(into.Content, keyNode(key), list)
 		}
 	}
 	enc := yaml.NewEncoder(w)

@@ -13,7 +13,7 @@ import (
 // entry declares its keys: the key tag is the name in the file, and default is
 // the value of a missing key.
 
-var sectionNames = []string{"providers", "routes"}
+var sectionNames = []string{"providers", "routes", "leaks.scan"}
 
 func (c *Config) section(name string) (list reflect.Value, ok bool) {
 	switch name {
@@ -21,6 +21,8 @@ func (c *Config) section(name string) (list reflect.Value, ok bool) {
 		return reflect.ValueOf(&c.Providers).Elem(), true
 	case "routes":
 		return reflect.ValueOf(&c.Routes).Elem(), true
+	case "leaks.scan":
+		return reflect.ValueOf(&c.Leaks.Scan).Elem(), true
 	}
 	return reflect.Value{}, false
 }

@@ -103,7 +103,7 @@ func (c Config) Validate() error {
 		f.addIf(!isHost(host), "agents.unlimited_hosts",
 			"%q is not a host; expected a name or an address without scheme and port, such as api.example.com", host)
 	}
-	f.all = slices.Concat(f.all, providerProblems(c.Providers), routeProblems(c.Routes))
+	f.all = slices.Concat(f.all, providerProblems(c.Providers), routeProblems(c.Routes), scanProblems(c.Leaks.Scan))
 	if len(f.all) > 0 {
 		return f.all
 	}
