@@ -73,6 +73,7 @@ func (req *request) checklist(used bool) (*checklist, error) {
 		{"webhook", done.webhook},
 		{"invite", done.team},
 		{"factor", done.factor},
+		{"leaks", req.workspace.LeakPolicy == accounts.LeaksRevoked},
 	}
 	for _, s := range c.Steps {
 		if s.Done {

@@ -33,8 +33,8 @@ func TestChecklistTicksItself(t *testing.T) {
 		home := b.in(accounts.Test, "")
 		ticked := func(done int, steps ...string) {
 			t.Helper()
-			page := b.get(t, home).shows(t, "Get started", fmt.Sprintf("%d of 6", done))
-			for _, name := range []string{"provider", "key", "request", "webhook", "invite", "factor"} {
+			page := b.get(t, home).shows(t, "Get started", fmt.Sprintf("%d of 7", done))
+			for _, name := range []string{"provider", "key", "request", "webhook", "invite", "factor", "leaks"} {
 				is := strings.Contains(page.body, `<div id="start-`+name+`" data-live><div class="step done">`)
 				if want := slices.Contains(steps, name); is != want {
 					t.Errorf("step %s is done: %t, not %t", name, is, want)
@@ -70,11 +70,15 @@ func TestChecklistTicksItself(t *testing.T) {
 		exec("UPDATE endpoints SET deleted_at = 1 WHERE id = $1", hook)
 		ticked(3, "key", "request", "webhook")
 		viewer := member(t, s, w, accounts.Viewer)
-		viewer.get(t, home).shows(t, "4 of 6").hides(t, "keys/new")
+		viewer.get(t, home).shows(t, "4 of 7").hides(t, "keys/new")
 		ticked(4, "key", "request", "webhook", "invite")
 		exec("INSERT INTO totp (user_id, secret, enabled_at, last_step, created_at) VALUES ($1, '', 1, 0, 1)", b.person.ID)
 		ticked(5, "key", "request", "webhook", "invite", "factor")
-		b.get(t, b.in(accounts.Live, "")).shows(t, "2 of 6")
+		b.get(t, b.in(accounts.Live, "")).shows(t, "2 of 7")
+		exec("UPDATE workspaces SET leak_policy = 'report' WHERE id = $1", w.ID)
+		ticked(5, "key", "request", "webhook", "invite", "factor")
+		exec("UPDATE workspaces SET leak_policy = 'revoke' WHERE id = $1", w.ID)
+		ticked(6, "key", "request", "webhook", "invite", "factor", "leaks")
 		b.post(t, b.in(accounts.Test, "start/dismiss"), url.Values{}).redirectsTo(t, home)
 		b.get(t, home).hides(t, "Get started")
 		b.get(t, b.in(accounts.Live, "")).shows(t, "Get started")
