@@ -143,7 +143,7 @@ func New(o Options, first Settings) *Service {
 		logDelay:    maxLogDelay, working: map[string]context.CancelFunc{}, unlogged: map[string]*audit.Record{}}
 	s.Apply(first)
 	s.group = db.NewGroup(o.DB).Named("runs")
-	s.outcomes = db.NewQueue(s.group, true, s.writeOutcomes)
+	s.outcomes = db.NewQueue(s.group, true, s.writeOutcomes).Identify("run_turns", func(o *outcome) string { return o.run.ID })
 	s.runner = lanes.NewRunner[*lanes.Row](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, PerLane: o.PerLane, Slots: o.Slots, MaxLanes: maxLanes, Now: o.Now})
 	o.DB.OnSignal(signalCancel, s.interrupt)
 	return s

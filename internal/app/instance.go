@@ -145,6 +145,7 @@ func (i *instance) release() {
 	}
 	if i.stopWork != nil {
 		i.stopWork()
+		i.store.DB.GiveUpParked()
 	}
 	i.work.Wait()
 	if i.files != nil {

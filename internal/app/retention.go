@@ -45,6 +45,7 @@ func (i *instance) buildRetention(context.Context) error {
 		{Name: "shares of limits", Run: olderThan(i.now, limits.Purge)},
 		{Name: "expiring counts", Run: olderThan(i.now, accounts.PurgeCounts)},
 		{Name: "mails", Run: olderThan(i.hooks.RowsBefore, mail.Purge)},
+		{Name: "commit marks", Run: olderThan(i.now, db.PurgeMarks)},
 		{Name: "sessions and links", Run: i.people.Purge},
 		{Name: "content", Run: i.contents.Purge},
 		{Name: "content without log entries", Run: olderThan(i.archiveWindow, contentlog.PurgeUnlogged)},

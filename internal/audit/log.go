@@ -64,7 +64,7 @@ func settleLinger(took time.Duration) time.Duration {
 func NewLog(g *db.Group, node *nodes.Node, settle SettleFunc) *Log {
 	l := &Log{node: node, settle: settle, feed: newFeed()}
 	l.intents = db.NewQueue(g, false, l.write).Linger(leastIntentLinger)
-	l.settlements = db.NewQueue(g, true, l.writeOnce).Linger(leastSettleLinger)
+	l.settlements = db.NewQueue(g, true, l.writeOnce).Identify("request_settlements", func(r *Record) string { return r.Entry().RequestID }).Repeatable().Linger(leastSettleLinger)
 	return l
 }
 

@@ -85,9 +85,9 @@ func New(o Options) *Service {
 	s.group = db.NewGroup(o.DB).Named("responses")
 	// In this order: a response starts, has events and ends, perhaps in one commit.
 	s.starts = db.NewQueue(s.group, false, s.writeStarts)
-	s.parts = db.NewQueue(s.group, true, s.writeParts).Linger(eventLinger)
+	s.parts = db.NewQueue(s.group, true, s.writeParts).Identify("response_events", func(p *part) string { return p.id }).Linger(eventLinger)
 	s.stops = db.NewQueue(s.group, false, s.writeStops)
-	s.ends = db.NewQueue(s.group, true, s.writeEnds)
+	s.ends = db.NewQueue(s.group, true, s.writeEnds).Identify("response_ends", func(e *end) string { return e.job.ID })
 	s.runner = lanes.NewRunner[*lanes.Row](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, PerLane: o.PerLane, Slots: o.Slots, MaxLanes: maxLanes, Now: o.Now})
 	o.DB.OnSignal(signalCancel, s.interrupt)
 	return s

@@ -87,7 +87,7 @@ func New(o Options) *Service {
 	// A separate group, because large results must not delay the request log.
 	s.group = db.NewGroup(o.DB).Named("batches")
 	s.starts = db.NewQueue(s.group, false, s.writeStarts)
-	s.results = db.NewQueue(s.group, true, s.writeResults)
+	s.results = db.NewQueue(s.group, true, s.writeResults).Identify("batch_lines", func(r *result) string { return r.line.place() })
 	s.runner = lanes.NewRunner[*lanes.Row](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, PerLane: o.PerLane, Slots: o.Slots, MaxLanes: maxLanes, MaxUnwritten: maxUnwritten, Now: o.Now})
 	return s
 }

@@ -85,6 +85,8 @@ type DB struct {
 	clock    *clock       // nil for SQLite
 	groups   groupList    // for the metrics
 
+	lose func(queues []string) bool // see LoseResponses; nil except in tests
+
 	replica      *replica // nil without one
 	closeReplica func()
 
@@ -111,6 +113,7 @@ func OpenWithClock(ctx context.Context, address string, local func() time.Time) 
 	}
 	watchCtx, stop := context.WithCancel(context.Background())
 	d := &DB{Querier: querier{eng.query}, eng: eng, stop: stop, watched: make(chan struct{})}
+	d.lose, _ = ctx.Value(loseKey{}).(func(queues []string) bool)
 	var watching sync.WaitGroup
 	watching.Go(func() { eng.watch(watchCtx, d.signals.dispatch) })
 	if d.Engine() != "sqlite" {
@@ -225,6 +228,7 @@ type Tx struct {
 	onEnd    []func(error)
 	signals  []signal
 	last     []lastStep
+	of       []groupBatch // that the transaction writes
 }
 
 // Exec writes and returns the number of rows it changed.
@@ -287,7 +291,11 @@ const maxAttempts = 5
 // Write runs fn in a transaction and commits it. After a deadlock or a
 // serialization failure it runs fn again, so fn must reset its state.
 func (d *DB) Write(ctx context.Context, fn func(tx *Tx) error) error {
-	for attempt, whole := 1, true; ; attempt++ {
+	return d.write(ctx, true, fn)
+}
+
+func (d *DB) write(ctx context.Context, whole bool, fn func(tx *Tx) error) error {
+	for attempt := 1; ; attempt++ {
 		err := d.writeOnce(ctx, whole, fn)
 		if errors.Is(err, errFenced) {
 			attempt, whole = attempt-1, false // to find out which fence it was
@@ -335,6 +343,9 @@ func (d *DB) writeOnce(ctx context.Context, whole bool, fn func(tx *Tx) error) (
 	}
 	// A canceled caller must not leave the outcome unknown.
 	err = Wrap(classify(etx.commit(context.WithoutCancel(ctx))), "commit")
+	if err == nil && d.losesResponse(tx) {
+		err = fmt.Errorf("commit: %w: %w", ErrInDoubt, ErrUnavailable)
+	}
 	if err != nil && !errors.Is(err, ErrInDoubt) {
 		return err
 	}

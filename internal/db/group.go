@@ -2,6 +2,7 @@ package db
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -36,6 +37,14 @@ type Group struct {
 	done chan struct{}
 	once sync.Once
 
+	// Only run uses these.
+	id     string   // of the group's row in commit_marks
+	mark   int64    // of the last commit
+	doubt  *doubt   // the last commit, if it got no response
+	parked []parked // items that the database rejects
+
+	giveUp atomic.Bool // parked items fail
+
 	name     string // for the metrics
 	latency  prometheus.Histogram
 	items    prometheus.Counter
@@ -44,6 +53,7 @@ type Group struct {
 
 // groupQueue is a Queue of any type.
 type groupQueue interface {
+	info() *queueInfo
 	size() int
 	urgent() bool
 	take() groupBatch
@@ -53,16 +63,29 @@ type groupQueue interface {
 type groupBatch interface {
 	len() int
 	apply(ctx context.Context, tx *Tx) error
-	// finish reports the outcome. During an outage, a durable queue takes its items
-	// back and finish returns true.
-	finish(g *Group, err error) (kept bool)
+	// finish reports the outcome to those who wait for it.
+	finish(err error)
+	// requeue puts the items back, before those that wait.
+	requeue()
 	// singles splits the batch, to isolate an item that fails.
 	singles() []groupBatch
+	// queue describes the queue.
+	queue() *queueInfo
+	// item names the first item, for the log.
+	item() string
+}
+
+// queueInfo is what a group knows about a queue.
+type queueInfo struct {
+	name       string
+	durable    bool         // holds its items during an outage
+	repeatable bool         // see Queue.Repeatable
+	parked     atomic.Int64 // items
 }
 
 // NewGroup starts a group. Stop it before you close the database.
 func NewGroup(d *DB) *Group {
-	g := &Group{db: d, wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
+	g := &Group{db: d, id: rand.Text(), wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
 	g.countCommits()
 	d.groups.add(g)
 	go g.run()
@@ -89,6 +112,8 @@ func (g *Group) run() {
 	stopping := false
 	for {
 		kept := g.runOnce(stopping)
+		g.retryParked(stopping)
+		kept = kept || g.doubt != nil
 		switch {
 		case kept && stopping:
 			slog.Warn("database unavailable at shutdown; unsettled requests will be recovered at the next start")
@@ -104,6 +129,7 @@ func (g *Group) run() {
 		default:
 			select {
 			case <-g.wake:
+			case <-g.untilRetry():
 			case <-g.quit:
 				stopping = true
 			}
@@ -114,24 +140,47 @@ func (g *Group) run() {
 // runOnce commits until nothing is urgent, or until an outage. With all, it also
 // commits lingering items.
 func (g *Group) runOnce(all bool) (kept bool) {
-	for all || g.isUrgent() {
-		g.gather()
-		g.mu.Lock()
-		var batches []groupBatch
-		for _, q := range g.qs {
-			if b := q.take(); b != nil {
-				batches = append(batches, b)
+	for all || g.doubt != nil || g.isUrgent() {
+		if g.doubt != nil {
+			happened, err := g.resolve()
+			if err != nil {
+				g.requeue(g.fail(g.take(), err))
+			}
+			if err != nil || !happened {
+				return true
 			}
 		}
-		g.mu.Unlock()
+		g.gather()
+		batches := g.take()
 		if len(batches) == 0 {
 			return false
 		}
-		if g.commit(batches) {
+		if list := g.commit(batches); len(list) > 0 {
+			g.requeue(list)
 			return true
 		}
 	}
 	return false
+}
+
+// take returns what waits, by queue.
+func (g *Group) take() (batches []groupBatch) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, q := range g.qs {
+		if b := q.take(); b != nil {
+			batches = append(batches, b)
+		}
+	}
+	return batches
+}
+
+func (g *Group) requeue(list []groupBatch) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, b := range slices.Backward(list) {
+		b.requeue()
+	}
 }
 
 // isUrgent reports whether an item must not linger any longer.
@@ -167,10 +216,71 @@ func (g *Group) pending() (n int) {
 	return n
 }
 
-func (g *Group) commit(batches []groupBatch) (kept bool) {
+// commit writes batches in one transaction. It returns those to retry, and sets g.doubt
+// if the commit got no response.
+func (g *Group) commit(batches []groupBatch) (kept []groupBatch) {
+	if g.doubt != nil { // of another item that was isolated
+		return g.fail(batches, g.doubt.err)
+	}
+	err := g.write(batches)
+	if !isRejected(err) {
+		return g.fail(batches, err)
+	}
+	// A row that the database rejects must not fail the others, so each item is
+	// then written separately.
+	var all []groupBatch
+	for _, b := range batches {
+		all = append(all, b.singles()...)
+	}
+	if len(all) > 1 {
+		for _, one := range all {
+			kept = append(kept, g.commit([]groupBatch{one})...)
+		}
+		return kept
+	}
+	for _, b := range batches {
+		g.reject(b, err)
+	}
+	return nil
+}
+
+// isRejected reports whether the database is available and rejects a write.
+func isRejected(err error) bool {
+	return err != nil && !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrRace)
+}
+
+// fail finishes batches, except for durable ones after an error, which it returns. Those
+// whose commit is in doubt are left to resolve.
+func (g *Group) fail(batches []groupBatch, err error) (kept []groupBatch) {
+	for _, b := range batches {
+		switch {
+		case err == nil || !b.queue().durable:
+			b.finish(err)
+		case g.doubt == nil || !slices.Contains(g.doubt.batches, b):
+			slog.Warn("database unavailable; keeping writes and retrying", "waiting", b.len(), "error", err)
+			kept = append(kept, b)
+		}
+	}
+	return kept
+}
+
+// write commits batches, with a mark if their writers need one.
+func (g *Group) write(batches []groupBatch) error {
 	ctx, started, items := context.Background(), time.Now(), 0
-	err := g.db.Write(ctx, func(tx *Tx) error {
-		items = 0
+	marked := slices.ContainsFunc(batches, func(b groupBatch) bool { return b.queue().durable && !b.queue().repeatable })
+	if marked {
+		g.mark++
+	}
+	var last *Tx
+	// A transaction that is sent as a whole could arrive after its mark was looked up.
+	err := g.db.write(ctx, !marked, func(tx *Tx) error {
+		last, items = tx, 0
+		tx.of = batches
+		if marked {
+			if err := g.storeMark(tx); err != nil {
+				return err
+			}
+		}
 		for _, b := range batches {
 			items += b.len()
 			if err := b.apply(ctx, tx); err != nil {
@@ -180,24 +290,12 @@ func (g *Group) commit(batches []groupBatch) (kept bool) {
 		return nil
 	})
 	g.observe(time.Since(started), items, err)
-	// A row that the database rejects must not fail the others, so each item is
-	// then written separately.
-	if err != nil && !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrRace) {
-		var all []groupBatch
-		for _, b := range batches {
-			all = append(all, b.singles()...)
-		}
-		if len(all) > 1 {
-			for _, one := range all {
-				kept = g.commit([]groupBatch{one}) || kept
-			}
-			return kept
-		}
+	if marked && errors.Is(err, ErrInDoubt) {
+		durable := slices.DeleteFunc(slices.Clone(batches), func(b groupBatch) bool { return !b.queue().durable })
+		g.doubt = &doubt{mark: g.mark, err: err, batches: durable, tx: last}
+		slog.Warn("a commit got no response; checking whether it happened", "group", g.name, "error", err)
 	}
-	for _, b := range batches {
-		kept = b.finish(g, err) || kept
-	}
-	return kept
+	return err
 }
 
 // FlushEvery calls flush at an interval until ctx ends, and then once more.
@@ -217,9 +315,10 @@ func FlushEvery(ctx context.Context, interval time.Duration, flush func(context.
 
 // Queue is one kind of write in a group.
 type Queue[T any] struct {
+	queueInfo
 	g        *Group
 	write    func(ctx context.Context, tx *Tx, items []T) error
-	durable  bool          // holds its items during an outage
+	identify func(item T) string
 	linger   time.Duration // how long an item that no one waits for may stay pending
 	timer    *time.Timer   // of linger; nil without
 	due      time.Time     // when the timer fires, while items are pending
@@ -348,13 +447,27 @@ func (p *Pending) Ended() bool {
 func (p *Pending) Failed() bool { return p.Ended() && p.err != nil }
 
 // NewQueue adds a queue to the group. During an outage, a durable queue holds and
-// retries its items, and another fails them. Items that the database rejects fail
-// in both.
+// retries its items, and another fails them. If the database rejects an item, a durable
+// queue parks it, and another fails it.
 func NewQueue[T any](g *Group, durable bool, write func(ctx context.Context, tx *Tx, items []T) error) *Queue[T] {
-	q := &Queue[T]{g: g, durable: durable, write: write}
+	q := &Queue[T]{g: g, write: write, identify: func(T) string { return "" }, queueInfo: queueInfo{durable: durable}}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.qs = append(g.qs, q)
+	return q
+}
+
+// Identify sets the name of the queue and the function that names an item, for alerts
+// about items that the database rejects. Durable queues need both.
+func (q *Queue[T]) Identify(name string, identify func(item T) string) *Queue[T] {
+	q.name, q.identify = name, identify
+	return q
+}
+
+// Repeatable declares that write recognizes items that it has stored, by an ID of their own, so that
+// a commit in doubt needs no mark. It is for queues that every request waits for.
+func (q *Queue[T]) Repeatable() *Queue[T] {
+	q.repeatable = true
 	return q
 }
 
@@ -411,6 +524,8 @@ func (g *Group) wakeUp() {
 	}
 }
 
+func (q *Queue[T]) info() *queueInfo { return &q.queueInfo }
+
 func (q *Queue[T]) size() int { return len(q.waiting) }
 
 func (q *Queue[T]) urgent() bool { return q.hurry && len(q.waiting) > 0 }
@@ -450,22 +565,19 @@ func (b *batch[T]) apply(ctx context.Context, tx *Tx) error {
 	return b.q.write(ctx, tx, items)
 }
 
-func (b *batch[T]) finish(g *Group, err error) bool {
+func (b *batch[T]) finish(err error) {
 	if unavailable := errors.Is(err, ErrUnavailable); unavailable || err == nil {
 		b.q.degraded.Store(unavailable)
-	}
-	if b.q.durable && err != nil && !errors.Is(err, ErrData) && !errors.Is(err, ErrExists) {
-		slog.Warn("database unavailable; keeping writes and retrying", "waiting", len(b.items), "error", err)
-		g.mu.Lock()
-		b.q.waiting = append(b.items, b.q.waiting...)
-		b.q.hurry = true
-		g.mu.Unlock()
-		return true
 	}
 	for _, it := range b.items {
 		it.p.finish(err)
 	}
-	return false
+}
+
+func (b *batch[T]) requeue() {
+	b.q.degraded.Store(true)
+	b.q.waiting = append(b.items, b.q.waiting...)
+	b.q.hurry = true
 }
 
 func (b *batch[T]) singles() []groupBatch {
@@ -475,3 +587,7 @@ func (b *batch[T]) singles() []groupBatch {
 	}
 	return out
 }
+
+func (b *batch[T]) queue() *queueInfo { return &b.q.queueInfo }
+
+func (b *batch[T]) item() string { return b.q.identify(b.items[0].item) }

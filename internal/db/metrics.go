@@ -84,6 +84,18 @@ func (g *Group) observe(took time.Duration, items int, err error) {
 	g.items.Add(float64(items))
 }
 
+// durable returns the durable queues.
+func (g *Group) durable() (list []*queueInfo) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, q := range g.qs {
+		if q.info().durable {
+			list = append(list, q.info())
+		}
+	}
+	return list
+}
+
 var (
 	connectionsDesc = prometheus.NewDesc("turnpike_database_connections", "Connections of this node's pool, by state: in_use or idle.", []string{"state"}, nil)
 	maxDesc         = prometheus.NewDesc("turnpike_database_max_connections", "Most connections that the pool opens.", nil, nil)
@@ -93,6 +105,7 @@ var (
 	skewDesc        = prometheus.NewDesc("turnpike_database_clock_skew_seconds", "How far this machine's clock is behind the database's.", nil, nil)
 	replicaDesc     = prometheus.NewDesc("turnpike_database_replica_in_use", "1 if lists and usage are read from the replica, 0 if from the primary because the replica is unreachable or lags.", nil, nil)
 	lagDesc         = prometheus.NewDesc("turnpike_database_replica_lag_seconds", "How outdated the replica is. It is missing while the replica is unreachable.", nil, nil)
+	parkedDesc      = prometheus.NewDesc("turnpike_commit_parked", "Results that the database rejects, which are kept in memory and retried.", []string{"group", "queue"}, nil)
 	pendingDesc     = prometheus.NewDesc("turnpike_commit_pending", "Writes that wait for a group commit.", []string{"group"}, nil)
 )
 
@@ -132,5 +145,8 @@ func (d *DB) Collect(out chan<- prometheus.Metric) {
 			prometheus.WrapCollectorWith(labels, c).Collect(out)
 		}
 		gauge(pendingDesc, float64(g.pending()), g.name)
+		for _, q := range g.durable() {
+			gauge(parkedDesc, float64(q.parked.Load()), g.name, q.name)
+		}
 	}
 }

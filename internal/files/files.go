@@ -129,7 +129,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	// bucket. Nothing else should wait with it.
 	s.group = db.NewGroup(o.DB).Named("files")
 	s.claims = db.NewQueue(s.group, false, writeClaims)
-	s.ends = db.NewQueue(s.group, true, writeEnds)
+	s.ends = db.NewQueue(s.group, true, writeEnds).Identify("upload_ends", func(upload string) string { return upload })
 	return s, nil
 }
 

@@ -13,6 +13,7 @@ package media
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -70,7 +71,7 @@ func New(o Options) *Service {
 	// A separate group, because the end of a large batch must not delay the request log.
 	s.group = db.NewGroup(o.DB).Named("jobs")
 	s.starts = db.NewQueue(s.group, false, s.writeStarts)
-	s.results = db.NewQueue(s.group, true, s.writeResults)
+	s.results = db.NewQueue(s.group, true, s.writeResults).Identify("job_tasks", func(r *result) string { return fmt.Sprintf("%s/%d", r.task.JobID, r.task.Position) })
 	s.runner = lanes.NewRunner[*lanes.Row](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, PerLane: o.PerLane, Slots: o.Slots, MaxLanes: maxLanes, MaxUnwritten: maxUnwritten, Now: o.Now})
 	return s
 }

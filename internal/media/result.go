@@ -157,9 +157,8 @@ func lockJobs(ctx context.Context, tx *db.Tx, ids []string) ([]*Job, error) {
 	return list, db.Wrap(err, "read jobs")
 }
 
-// dropStaleResults leaves out results that the database already has: another node
-// worked the same task, or the response to a commit was lost. The number of attempts
-// is the fence.
+// dropStaleResults leaves out results of tasks that another node has worked. The number
+// of attempts is the fence.
 func dropStaleResults(ctx context.Context, tx *db.Tx, list []*result) ([]*result, error) {
 	positions := make([]int64, len(list))
 	for i, r := range list {

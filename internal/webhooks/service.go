@@ -80,7 +80,7 @@ const writeGrace = 10 * time.Second
 func New(o Options) *Service {
 	s := &Service{Options: o, agent: "Turnpike/" + o.Version + " (webhooks)", fanWake: make(chan struct{}, 1), counts: newCounts()}
 	s.SetSchedule(o.Schedule)
-	s.results = db.NewQueue(o.Group, true, s.writeResults)
+	s.results = db.NewQueue(o.Group, true, s.writeResults).Identify("delivery_attempts", func(r *result) string { return r.job.id }).Repeatable()
 	s.senders = map[Kind]Sender{HTTP: newHTTPSender(o.Guard, o.PerEndpoint)}
 	s.runner = lanes.NewRunner[*job](o.DB, s, lanes.Options{Queue: Queue, Node: o.Node, PerLane: o.PerEndpoint, Slots: o.Slots, MaxLanes: maxLanes, MoveBacklogs: true, Now: o.Now,
 		DrainTimeout: o.Timeout + writeGrace})

@@ -78,7 +78,13 @@ func Config(t testing.TB, engine string) config.Config {
 // Start runs a server until the test ends.
 func Start(t testing.TB, cfg config.Config, clock *Clock) *Server {
 	t.Helper()
-	a, err := app.Start(context.Background(), cfg, "test", clock.Now)
+	return StartWith(context.Background(), t, cfg, clock)
+}
+
+// StartWith is Start with a context, which may have come from db.LoseResponses.
+func StartWith(ctx context.Context, t testing.TB, cfg config.Config, clock *Clock) *Server {
+	t.Helper()
+	a, err := app.Start(ctx, cfg, "test", clock.Now)
 	if err != nil {
 		t.Fatal(err)
 	}
