@@ -151,6 +151,26 @@ func TestEmailIsSentOnce(t *testing.T) {
 	})
 }
 
+// TestEmailIsSentOnceIfTheCommitAfterItLosesItsResponse breaks the connection after the database has stored the attempt.
+func TestEmailIsSentOnceIfTheCommitAfterItLosesItsResponse(t *testing.T) {
+	t.Parallel()
+	d := dbtest.Open(t, dbtest.CutResponses(t, dbtest.Address(t, "postgres"), func(statements []string) bool {
+		return slices.ContainsFunc(statements, func(s string) bool { return strings.HasPrefix(s, "UPDATE mails SET status") })
+	}))
+	server, time := smtp.Start(t), newClock()
+	o := newOutbox(d, connectTo(t, server.URL()), time.now)
+	enqueue(t, d, o, to(reader))
+	if err := o.SendDue(t.Context()); !errors.Is(err, db.ErrInDoubt) {
+		t.Fatalf("got %v, want %v", err, db.ErrInDoubt)
+	}
+	time.advance(lease)
+	sendDue(t, o)
+	wantStatus(t, d, mail.Sent, 1, "")
+	if got := server.Messages(); len(got) != 1 {
+		t.Errorf("the server got %d emails, want 1", len(got))
+	}
+}
+
 func TestCommittedEmailIsSentImmediately(t *testing.T) {
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, d *db.DB) {
