@@ -46,10 +46,7 @@ func (r *sealer) Read(p []byte) (int, error) {
 		if r.err != nil {
 			return 0, r.err
 		}
-		n, err := io.ReadFull(r.from, r.plain)
-		if errors.Is(err, io.ErrUnexpectedEOF) {
-			err = io.EOF
-		}
+		n, err := fill(r.from, r.plain)
 		r.err = err
 		if n > 0 && (err == nil || err == io.EOF) {
 			r.sum.Write(r.plain[:n])
@@ -61,6 +58,17 @@ func (r *sealer) Read(p []byte) (int, error) {
 	n := copy(p, r.ready)
 	r.ready = r.ready[n:]
 	return n, nil
+}
+
+// fill reads until p is full or the source ends. Unlike io.ReadFull, it doesn't confuse the end with a
+// source that breaks: a lost connection is io.ErrUnexpectedEOF, too.
+func fill(from io.Reader, p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		var more int
+		more, err = from.Read(p[n:])
+		n += more
+	}
+	return n, err
 }
 
 // Content is encrypted content on this node's disk.
