@@ -133,7 +133,7 @@ func TestLimitedKeyReachesNoOtherImageModelByTool(t *testing.T) {
 		// Coding agents offer the tool with every request.
 		reply := upstreams.OpenAIReply{Body: nativeResponse("resp_up", nativeMessage)}
 		m.openai.Queue(reply, reply, reply)
-		budget := credits.Micro(400 * searchCost) // less than images would cost, and enough for the results of searches
+		budget := credits.Micro(600 * searchCost) // less than images would cost, and enough for the results of searches
 		r := m.withKey(t, access.Key{Allowed: catalog.Allowed{Models: catalog.Patterns{"small"}}, MonthlyBudget: &budget}).respond(t, ask(nil, map[string]any{"type": "web_search"})).Want(t, 200, "")
 		if got := string(m.openai.Requests()[0].Body); strings.Contains(got, "image_generation") || !strings.Contains(got, "web_search") || !strings.Contains(r.Header.Get("Service-Warning"), "image_generation") {
 			t.Errorf("the provider got %s, with the warning %q", got, r.Header.Get("Service-Warning"))

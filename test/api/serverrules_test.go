@@ -156,11 +156,9 @@ func TestApprovalRulesOfOneToolReplaceThoseOfItsServer(t *testing.T) {
 func (c *client) ownerChanges(t *testing.T, id string, apply func(*toolservers.Server)) {
 	t.Helper()
 	c.write(t, func(tx *db.Tx) error {
-		s, err := c.approver(t).GetLocked(t.Context(), tx, visibility.Filter{Tenant: c.workspace.In(c.env)}, id)
-		if err != nil {
-			return err
-		}
-		return c.approver(t).Update(t.Context(), tx, c.person("usr_owner", accounts.Owner), s, toolservers.Change{Apply: apply})
+		_, err := c.approver(t).Change(t.Context(), tx, toolservers.ServerChange{By: c.person("usr_owner", accounts.Owner), Visibility: visibility.Filter{Tenant: c.workspace.In(c.env)}, ID: id,
+			Decide: func(*toolservers.Server) (toolservers.Change, error) { return toolservers.Change{Apply: apply}, nil }})
+		return err
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"turnpike/internal/accounts"
 	"turnpike/internal/config"
+	"turnpike/internal/db"
 	"turnpike/test/fakes/upstreams"
 	"turnpike/test/harness"
 )

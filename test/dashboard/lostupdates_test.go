@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(commandVariable) != "" {
 		os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
-	os.Exit(m.Run())
+	harness.MainWithStatements(m)
 }
 
 // editors are two people who change the same record: one in a transaction of the test, one through a face.

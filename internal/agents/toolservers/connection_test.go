@@ -389,12 +389,11 @@ func TestClientIsSentToItsOwnAuthorizationServerOnly(t *testing.T) {
 		change := func(s *toolservers.Server, o *toolservers.OAuth) {
 			t.Helper()
 			if err := w.nodes[0].DB.Write(t.Context(), func(tx *db.Tx) error {
-				locked, err := w.nodes[0].GetLocked(t.Context(), tx, w.visible(), s.ID)
-				if err != nil {
-					return err
-				}
 				by := tools.Decider{Principal: access.PersonPrincipal(actor.Name, accounts.Developer, w.tenant), Actor: actor, Role: accounts.Developer}
-				return w.nodes[0].Update(t.Context(), tx, by, locked, toolservers.Change{SetOAuth: true, Credentials: toolservers.Credentials{OAuth: o}, Apply: func(*toolservers.Server) {}})
+				_, err := w.nodes[0].Change(t.Context(), tx, toolservers.ServerChange{By: by, Visibility: w.visible(), ID: s.ID, Decide: func(*toolservers.Server) (toolservers.Change, error) {
+					return toolservers.Change{SetOAuth: true, Credentials: toolservers.Credentials{OAuth: o}, Apply: func(*toolservers.Server) {}}, nil
+				}})
+				return err
 			}); err != nil {
 				t.Fatal(err)
 			}

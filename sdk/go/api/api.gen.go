@@ -239,8 +239,10 @@ const (
 	EventPatternBatchCompleted              EventPattern = "batch.completed"
 	EventPatternBatchExpired                EventPattern = "batch.expired"
 	EventPatternBatchFailed                 EventPattern = "batch.failed"
+	EventPatternBilling                     EventPattern = "billing.*"
 	EventPatternBillingCredits              EventPattern = "billing.credits.*"
 	EventPatternBillingCreditsLow           EventPattern = "billing.credits.low"
+	EventPatternBillingUnbilledLimitReached EventPattern = "billing.unbilled_limit_reached"
 	EventPatternBudget                      EventPattern = "budget.*"
 	EventPatternBudgetExceeded              EventPattern = "budget.exceeded"
 	EventPatternBudgetThresholdReached      EventPattern = "budget.threshold_reached"
@@ -249,6 +251,7 @@ const (
 	EventPatternEndpoint                    EventPattern = "endpoint.*"
 	EventPatternEndpointFailing             EventPattern = "endpoint.failing"
 	EventPatternEndpointPaused              EventPattern = "endpoint.paused"
+	EventPatternEndpointSecretLeaked        EventPattern = "endpoint.secret_leaked"
 	EventPatternImageBatch                  EventPattern = "image.batch.*"
 	EventPatternImageBatchCompleted         EventPattern = "image.batch.completed"
 	EventPatternKey                         EventPattern = "key.*"
@@ -470,11 +473,13 @@ const (
 	WebhookTestTypeBatchExpired                WebhookTestType = "batch.expired"
 	WebhookTestTypeBatchFailed                 WebhookTestType = "batch.failed"
 	WebhookTestTypeBillingCreditsLow           WebhookTestType = "billing.credits.low"
+	WebhookTestTypeBillingUnbilledLimitReached WebhookTestType = "billing.unbilled_limit_reached"
 	WebhookTestTypeBudgetExceeded              WebhookTestType = "budget.exceeded"
 	WebhookTestTypeBudgetThresholdReached      WebhookTestType = "budget.threshold_reached"
 	WebhookTestTypeDeliveryFailed              WebhookTestType = "delivery.failed"
 	WebhookTestTypeEndpointFailing             WebhookTestType = "endpoint.failing"
 	WebhookTestTypeEndpointPaused              WebhookTestType = "endpoint.paused"
+	WebhookTestTypeEndpointSecretLeaked        WebhookTestType = "endpoint.secret_leaked"
 	WebhookTestTypeImageBatchCompleted         WebhookTestType = "image.batch.completed"
 	WebhookTestTypeKeyAutoRevoked              WebhookTestType = "key.auto_revoked"
 	WebhookTestTypeLessThanNil                 WebhookTestType = "<nil>"
@@ -2312,6 +2317,9 @@ type Key struct {
 	// ContentLogDays How many days the content log keeps the bodies of the key's requests and their responses. 0 turns it off, and null means the project's setting.
 	ContentLogDays *int `json:"content_log_days"`
 
+	// ContentLogOptOut Whether requests can leave themselves out of the content log with `Service-Content-Log: off`.
+	ContentLogOptOut bool `json:"content_log_opt_out"`
+
 	// CreatedAt When it was created.
 	CreatedAt int `json:"created_at"`
 
@@ -2413,6 +2421,9 @@ type KeyAutoRevoked struct {
 	// KeyID The ID of the key or the scoped token.
 	KeyID string `json:"key_id"`
 
+	// Location The file, line and commit in what the server scanned. Null for other reports.
+	Location *string `json:"location"`
+
 	// Source The source of the report. More values may be added.
 	Source string `json:"source"`
 
@@ -2454,6 +2465,9 @@ type KeyCreate struct {
 
 	// ContentLogDays How many days the content log keeps the bodies of the key's requests and their responses. 0 turns it off, and null means the project's setting. Default: `null`.
 	ContentLogDays *int `json:"content_log_days,omitempty"`
+
+	// ContentLogOptOut Whether requests can leave themselves out of the content log with `Service-Content-Log: off`. Default: `false`.
+	ContentLogOptOut *bool `json:"content_log_opt_out,omitempty"`
 
 	// ExpiresAt When the key stops working, in the future. Null means never. Default: `null`.
 	ExpiresAt *int `json:"expires_at,omitempty"`
@@ -2539,6 +2553,9 @@ type KeyUpdate struct {
 	// ContentLogDays How many days the content log keeps the bodies of the key's requests and their responses. 0 turns it off, and null means the project's setting.
 	ContentLogDays *int `json:"content_log_days,omitempty"`
 
+	// ContentLogOptOut Whether requests can leave themselves out of the content log with `Service-Content-Log: off`.
+	ContentLogOptOut *bool `json:"content_log_opt_out,omitempty"`
+
 	// ExpiresAt When the key stops working, in the future. Null means never.
 	ExpiresAt *int `json:"expires_at,omitempty"`
 
@@ -2592,6 +2609,9 @@ type KeyWithValue struct {
 
 	// ContentLogDays How many days the content log keeps the bodies of the key's requests and their responses. 0 turns it off, and null means the project's setting.
 	ContentLogDays *int `json:"content_log_days"`
+
+	// ContentLogOptOut Whether requests can leave themselves out of the content log with `Service-Content-Log: off`.
+	ContentLogOptOut bool `json:"content_log_opt_out"`
 
 	// CreatedAt When it was created.
 	CreatedAt int `json:"created_at"`
@@ -2680,6 +2700,36 @@ type KeyWithValue_Previous struct {
 	LastUsedAt *int `json:"last_used_at"`
 }
 
+// LeakedSecret A leaked secret of a webhook endpoint: the data of `endpoint.secret_leaked`, which goes to other endpoints. It doesn't contain the secret. The secret keeps signing until someone rotates it.
+type LeakedSecret struct {
+	// Description The purpose of the endpoint.
+	Description string `json:"description"`
+
+	// DetectedAt When it was detected.
+	DetectedAt int `json:"detected_at"`
+
+	// EndpointID The ID of the endpoint.
+	EndpointID string `json:"endpoint_id"`
+
+	// LeakURL Where the secret was found, if known.
+	LeakURL *string `json:"leak_url"`
+
+	// Location The file, line and commit in what the server scanned. Null for other reports.
+	Location *string `json:"location"`
+
+	// Previous Whether it is the old secret of a rotation, in its grace period. End the grace period then.
+	Previous bool `json:"previous"`
+
+	// SecretHint The start and end of the secret.
+	SecretHint string `json:"secret_hint"`
+
+	// Source The source of the report. More values may be added.
+	Source string `json:"source"`
+
+	// URL The URL of the endpoint. It is empty for a tunnel.
+	URL string `json:"url"`
+}
+
 // Nothing An object without fields.
 type Nothing = map[string]interface{}
 
@@ -2699,6 +2749,9 @@ type Project struct {
 
 	// ContentLogDays How many days the content log keeps the bodies of the project's requests and their responses. 0 and null turn it off. A key's own setting comes first.
 	ContentLogDays *int `json:"content_log_days"`
+
+	// ContentLogOptOut Whether requests can leave themselves out of the content log with `Service-Content-Log: off`.
+	ContentLogOptOut bool `json:"content_log_opt_out"`
 
 	// CreatedAt When the project was created or first used.
 	CreatedAt int `json:"created_at"`
@@ -2748,6 +2801,9 @@ type ProjectCreate struct {
 
 	// ContentLogDays How many days the content log keeps the bodies of the project's requests and their responses. 0 and null turn it off. A key's own setting comes first. Default: `null`.
 	ContentLogDays *int `json:"content_log_days,omitempty"`
+
+	// ContentLogOptOut Whether requests can leave themselves out of the content log with `Service-Content-Log: off`. Default: `false`.
+	ContentLogOptOut *bool `json:"content_log_opt_out,omitempty"`
 
 	// ID 1 to 64 letters, digits, dots, underscores and dashes, starting with a letter or digit.
 	ID ProjectID `json:"id"`
@@ -2800,6 +2856,9 @@ type ProjectUpdate struct {
 	// ContentLogDays How many days the content log keeps the bodies of the project's requests and their responses. 0 and null turn it off. A key's own setting comes first.
 	ContentLogDays *int `json:"content_log_days,omitempty"`
 
+	// ContentLogOptOut Whether requests can leave themselves out of the content log with `Service-Content-Log: off`.
+	ContentLogOptOut *bool `json:"content_log_opt_out,omitempty"`
+
 	// Limits Replaces all limits. A limit with the `id`, or with the same `models` and `window`, keeps its spending. Null removes all.
 	Limits *[]SpendingLimitCreate `json:"limits,omitempty"`
 
@@ -2821,6 +2880,9 @@ type ProjectUpdateStatus string
 
 // Replay A replay of many deliveries.
 type Replay struct {
+	// Counting Whether Turnpike is still counting. If it is, `total` is a minimum.
+	Counting bool `json:"counting"`
+
 	// CreatedAt When it started.
 	CreatedAt int `json:"created_at"`
 
@@ -2848,7 +2910,7 @@ type Replay struct {
 	// Status `stopped` if the endpoint was paused or deleted before the end. More values may be added.
 	Status string `json:"status"`
 
-	// Total The number of deliveries to send, as far as known. For `missed`, the number of events to check.
+	// Total The number of deliveries to send, counted so far. For `missed`, the number of events to check.
 	Total int `json:"total"`
 
 	// Types Only these events. Empty means all events.
@@ -3313,6 +3375,9 @@ type ToolServerCreate_Oauth struct {
 	// GrantType With `authorization_code`, a member connects the server in the dashboard. Default: `"client_credentials"`.
 	GrantType *ToolServerCreateOauthGrantType `json:"grant_type,omitempty"`
 
+	// Issuer The authorization server at which you registered `client_id`, for `authorization_code`. Turnpike sends the client to no other one. Without it, the server that the tool server names at the first connection is stored.
+	Issuer *string `json:"issuer,omitempty"`
+
 	// Scope Scopes, separated by spaces.
 	Scope *string `json:"scope,omitempty"`
 
@@ -3391,6 +3456,9 @@ type ToolServerUpdate_Oauth struct {
 	// GrantType With `authorization_code`, a member connects the server in the dashboard. Default: `"client_credentials"`.
 	GrantType *ToolServerUpdateOauthGrantType `json:"grant_type,omitempty"`
 
+	// Issuer The authorization server at which you registered `client_id`, for `authorization_code`. Turnpike sends the client to no other one. Without it, the server that the tool server names at the first connection is stored.
+	Issuer *string `json:"issuer,omitempty"`
+
 	// Scope Scopes, separated by spaces.
 	Scope *string `json:"scope,omitempty"`
 
@@ -3449,6 +3517,21 @@ type TranscriptionJobFormStream bool
 
 // TranscriptionJobFormTask `translate` translates to English. Default: `"transcribe"`.
 type TranscriptionJobFormTask string
+
+// UnbilledLimitReached What the workspace has used this month beyond its charges: the data of `billing.unbilled_limit_reached`.
+type UnbilledLimitReached struct {
+	// Limit An amount of credits, with up to six decimal places.
+	Limit Credits `json:"limit"`
+
+	// Period The month (UTC).
+	Period string `json:"period"`
+
+	// ResetsAt When the next month begins.
+	ResetsAt int `json:"resets_at"`
+
+	// Unbilled An amount of credits, with up to six decimal places.
+	Unbilled Credits `json:"unbilled"`
+}
 
 // UsageReport Usage by time.
 type UsageReport struct {
@@ -6591,6 +6674,32 @@ func (t *Event_Data) MergeCreditsLow(v CreditsLow) error {
 	return err
 }
 
+// AsUnbilledLimitReached returns the union data inside the Event_Data as a UnbilledLimitReached
+func (t Event_Data) AsUnbilledLimitReached() (UnbilledLimitReached, error) {
+	var body UnbilledLimitReached
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromUnbilledLimitReached overwrites any union data inside the Event_Data as the provided UnbilledLimitReached
+func (t *Event_Data) FromUnbilledLimitReached(v UnbilledLimitReached) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeUnbilledLimitReached performs a merge with any union data inside the Event_Data, using the provided UnbilledLimitReached
+func (t *Event_Data) MergeUnbilledLimitReached(v UnbilledLimitReached) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
 // AsBudgetThreshold returns the union data inside the Event_Data as a BudgetThreshold
 func (t Event_Data) AsBudgetThreshold() (BudgetThreshold, error) {
 	var body BudgetThreshold
@@ -6685,6 +6794,32 @@ func (t *Event_Data) FromEndpointState(v EndpointState) error {
 
 // MergeEndpointState performs a merge with any union data inside the Event_Data, using the provided EndpointState
 func (t *Event_Data) MergeEndpointState(v EndpointState) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
+// AsLeakedSecret returns the union data inside the Event_Data as a LeakedSecret
+func (t Event_Data) AsLeakedSecret() (LeakedSecret, error) {
+	var body LeakedSecret
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromLeakedSecret overwrites any union data inside the Event_Data as the provided LeakedSecret
+func (t *Event_Data) FromLeakedSecret(v LeakedSecret) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeLeakedSecret performs a merge with any union data inside the Event_Data, using the provided LeakedSecret
+func (t *Event_Data) MergeLeakedSecret(v LeakedSecret) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -7742,7 +7877,7 @@ type ClientInterface interface {
 
 	// UpdateToolServerWithBody Update a tool server
 	//
-	// Updates the fields that you send. If the server has headers and the new `url` has another host, send `headers` too, so that secrets never reach a new host unnoticed.
+	// Updates the fields that you send. If the server has headers and the new `url` has another host, send `headers` too, so that secrets never reach a new host unnoticed. To loosen the approval rules of a tool, you must satisfy them: the request fails with `403 insufficient_scope` otherwise, and keys can't loosen rules with `roles`, two approvers or `exclude_creator`.
 	//
 	// Requires the scope `tool_servers:write`.
 	//
@@ -7753,7 +7888,7 @@ type ClientInterface interface {
 
 	// UpdateToolServer Update a tool server
 	//
-	// Updates the fields that you send. If the server has headers and the new `url` has another host, send `headers` too, so that secrets never reach a new host unnoticed.
+	// Updates the fields that you send. If the server has headers and the new `url` has another host, send `headers` too, so that secrets never reach a new host unnoticed. To loosen the approval rules of a tool, you must satisfy them: the request fails with `403 insufficient_scope` otherwise, and keys can't loosen rules with `roles`, two approvers or `exclude_creator`.
 	//
 	// Requires the scope `tool_servers:write`.
 	//
@@ -8187,7 +8322,7 @@ type ClientInterface interface {
 	//
 	// Replays the deliveries of a time range in the background. `failed` selects failed deliveries, and `all` selects all that are finished.
 	// `missed` selects events without a delivery to this endpoint, such as events from before the endpoint was created.
-	// New events have priority. To follow the progress, use `GET /v1/replays/{id}`.
+	// New events have priority. To follow the progress, use `GET /v1/replays/{id}`. If there are more than 1,000 deliveries, Turnpike counts the rest in the background, and `total` grows until `counting` is false.
 	//
 	// Each delivery gets a new set of attempts (six by default) and keeps its ID, so that your endpoint recognizes it. With `new_id`, it gets a new ID.
 	// If `since` is more than 30 days ago, the request fails with `400 outside_replay_window`. This also applies to the timestamp in the example.
@@ -8205,7 +8340,7 @@ type ClientInterface interface {
 	//
 	// Replays the deliveries of a time range in the background. `failed` selects failed deliveries, and `all` selects all that are finished.
 	// `missed` selects events without a delivery to this endpoint, such as events from before the endpoint was created.
-	// New events have priority. To follow the progress, use `GET /v1/replays/{id}`.
+	// New events have priority. To follow the progress, use `GET /v1/replays/{id}`. If there are more than 1,000 deliveries, Turnpike counts the rest in the background, and `total` grows until `counting` is false.
 	//
 	// Each delivery gets a new set of attempts (six by default) and keeps its ID, so that your endpoint recognizes it. With `new_id`, it gets a new ID.
 	// If `since` is more than 30 days ago, the request fails with `400 outside_replay_window`. This also applies to the timestamp in the example.
@@ -8223,8 +8358,7 @@ type ClientInterface interface {
 	//
 	// Resumes deliveries. With `held: deliver`, Turnpike sends the held ones, oldest first, each with a new set of attempts (six by default). With `held: discard`, it discards them with the reason `discarded_on_resume`.
 	// Deliveries that finally failed stay failed. To send them again, replay them. Resuming an active endpoint has no effect.
-	// Discarding thousands of deliveries takes some seconds, and continues even if you pause the endpoint again.
-	// If many deliveries are still becoming `held` after a pause, `discard` fails with `409 invalid_state`.
+	// `discard` also covers deliveries that are still becoming `held` after a pause. Large numbers of deliveries change in the background, even if you pause the endpoint again.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -8237,8 +8371,7 @@ type ClientInterface interface {
 	//
 	// Resumes deliveries. With `held: deliver`, Turnpike sends the held ones, oldest first, each with a new set of attempts (six by default). With `held: discard`, it discards them with the reason `discarded_on_resume`.
 	// Deliveries that finally failed stay failed. To send them again, replay them. Resuming an active endpoint has no effect.
-	// Discarding thousands of deliveries takes some seconds, and continues even if you pause the endpoint again.
-	// If many deliveries are still becoming `held` after a pause, `discard` fails with `409 invalid_state`.
+	// `discard` also covers deliveries that are still becoming `held` after a pause. Large numbers of deliveries change in the background, even if you pause the endpoint again.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -9771,7 +9904,7 @@ func (c *Client) GetToolServer(ctx context.Context, id ToolServerIDInPath, param
 
 // UpdateToolServerWithBody Update a tool server
 //
-// Updates the fields that you send. If the server has headers and the new `url` has another host, send `headers` too, so that secrets never reach a new host unnoticed.
+// Updates the fields that you send. If the server has headers and the new `url` has another host, send `headers` too, so that secrets never reach a new host unnoticed. To loosen the approval rules of a tool, you must satisfy them: the request fails with `403 insufficient_scope` otherwise, and keys can't loosen rules with `roles`, two approvers or `exclude_creator`.
 //
 // Requires the scope `tool_servers:write`.
 //
@@ -9792,7 +9925,7 @@ func (c *Client) UpdateToolServerWithBody(ctx context.Context, id ToolServerIDIn
 
 // UpdateToolServer Update a tool server
 //
-// Updates the fields that you send. If the server has headers and the new `url` has another host, send `headers` too, so that secrets never reach a new host unnoticed.
+// Updates the fields that you send. If the server has headers and the new `url` has another host, send `headers` too, so that secrets never reach a new host unnoticed. To loosen the approval rules of a tool, you must satisfy them: the request fails with `403 insufficient_scope` otherwise, and keys can't loosen rules with `roles`, two approvers or `exclude_creator`.
 //
 // Requires the scope `tool_servers:write`.
 //
@@ -10586,7 +10719,7 @@ func (c *Client) PauseWebhook(ctx context.Context, id WebhookIDInPath, params *P
 //
 // Replays the deliveries of a time range in the background. `failed` selects failed deliveries, and `all` selects all that are finished.
 // `missed` selects events without a delivery to this endpoint, such as events from before the endpoint was created.
-// New events have priority. To follow the progress, use `GET /v1/replays/{id}`.
+// New events have priority. To follow the progress, use `GET /v1/replays/{id}`. If there are more than 1,000 deliveries, Turnpike counts the rest in the background, and `total` grows until `counting` is false.
 //
 // Each delivery gets a new set of attempts (six by default) and keeps its ID, so that your endpoint recognizes it. With `new_id`, it gets a new ID.
 // If `since` is more than 30 days ago, the request fails with `400 outside_replay_window`. This also applies to the timestamp in the example.
@@ -10614,7 +10747,7 @@ func (c *Client) ReplayWebhookWithBody(ctx context.Context, id WebhookIDInPath, 
 //
 // Replays the deliveries of a time range in the background. `failed` selects failed deliveries, and `all` selects all that are finished.
 // `missed` selects events without a delivery to this endpoint, such as events from before the endpoint was created.
-// New events have priority. To follow the progress, use `GET /v1/replays/{id}`.
+// New events have priority. To follow the progress, use `GET /v1/replays/{id}`. If there are more than 1,000 deliveries, Turnpike counts the rest in the background, and `total` grows until `counting` is false.
 //
 // Each delivery gets a new set of attempts (six by default) and keeps its ID, so that your endpoint recognizes it. With `new_id`, it gets a new ID.
 // If `since` is more than 30 days ago, the request fails with `400 outside_replay_window`. This also applies to the timestamp in the example.
@@ -10642,8 +10775,7 @@ func (c *Client) ReplayWebhook(ctx context.Context, id WebhookIDInPath, params *
 //
 // Resumes deliveries. With `held: deliver`, Turnpike sends the held ones, oldest first, each with a new set of attempts (six by default). With `held: discard`, it discards them with the reason `discarded_on_resume`.
 // Deliveries that finally failed stay failed. To send them again, replay them. Resuming an active endpoint has no effect.
-// Discarding thousands of deliveries takes some seconds, and continues even if you pause the endpoint again.
-// If many deliveries are still becoming `held` after a pause, `discard` fails with `409 invalid_state`.
+// `discard` also covers deliveries that are still becoming `held` after a pause. Large numbers of deliveries change in the background, even if you pause the endpoint again.
 //
 // Requires the scope `webhooks:write`.
 //
@@ -10666,8 +10798,7 @@ func (c *Client) ResumeWebhookWithBody(ctx context.Context, id WebhookIDInPath, 
 //
 // Resumes deliveries. With `held: deliver`, Turnpike sends the held ones, oldest first, each with a new set of attempts (six by default). With `held: discard`, it discards them with the reason `discarded_on_resume`.
 // Deliveries that finally failed stay failed. To send them again, replay them. Resuming an active endpoint has no effect.
-// Discarding thousands of deliveries takes some seconds, and continues even if you pause the endpoint again.
-// If many deliveries are still becoming `held` after a pause, `discard` fails with `409 invalid_state`.
+// `discard` also covers deliveries that are still becoming `held` after a pause. Large numbers of deliveries change in the background, even if you pause the endpoint again.
 //
 // Requires the scope `webhooks:write`.
 //
@@ -17278,7 +17409,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateToolServerWithBodyWithResponse Update a tool server
 	//
-	// Updates the fields that you send. If the server has headers and the new `url` has another host, send `headers` too, so that secrets never reach a new host unnoticed.
+	// Updates the fields that you send. If the server has headers and the new `url` has another host, send `headers` too, so that secrets never reach a new host unnoticed. To loosen the approval rules of a tool, you must satisfy them: the request fails with `403 insufficient_scope` otherwise, and keys can't loosen rules with `roles`, two approvers or `exclude_creator`.
 	//
 	// Requires the scope `tool_servers:write`.
 	//
@@ -17289,7 +17420,7 @@ type ClientWithResponsesInterface interface {
 
 	// UpdateToolServerWithResponse Update a tool server
 	//
-	// Updates the fields that you send. If the server has headers and the new `url` has another host, send `headers` too, so that secrets never reach a new host unnoticed.
+	// Updates the fields that you send. If the server has headers and the new `url` has another host, send `headers` too, so that secrets never reach a new host unnoticed. To loosen the approval rules of a tool, you must satisfy them: the request fails with `403 insufficient_scope` otherwise, and keys can't loosen rules with `roles`, two approvers or `exclude_creator`.
 	//
 	// Requires the scope `tool_servers:write`.
 	//
@@ -17751,7 +17882,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Replays the deliveries of a time range in the background. `failed` selects failed deliveries, and `all` selects all that are finished.
 	// `missed` selects events without a delivery to this endpoint, such as events from before the endpoint was created.
-	// New events have priority. To follow the progress, use `GET /v1/replays/{id}`.
+	// New events have priority. To follow the progress, use `GET /v1/replays/{id}`. If there are more than 1,000 deliveries, Turnpike counts the rest in the background, and `total` grows until `counting` is false.
 	//
 	// Each delivery gets a new set of attempts (six by default) and keeps its ID, so that your endpoint recognizes it. With `new_id`, it gets a new ID.
 	// If `since` is more than 30 days ago, the request fails with `400 outside_replay_window`. This also applies to the timestamp in the example.
@@ -17769,7 +17900,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Replays the deliveries of a time range in the background. `failed` selects failed deliveries, and `all` selects all that are finished.
 	// `missed` selects events without a delivery to this endpoint, such as events from before the endpoint was created.
-	// New events have priority. To follow the progress, use `GET /v1/replays/{id}`.
+	// New events have priority. To follow the progress, use `GET /v1/replays/{id}`. If there are more than 1,000 deliveries, Turnpike counts the rest in the background, and `total` grows until `counting` is false.
 	//
 	// Each delivery gets a new set of attempts (six by default) and keeps its ID, so that your endpoint recognizes it. With `new_id`, it gets a new ID.
 	// If `since` is more than 30 days ago, the request fails with `400 outside_replay_window`. This also applies to the timestamp in the example.
@@ -17787,8 +17918,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Resumes deliveries. With `held: deliver`, Turnpike sends the held ones, oldest first, each with a new set of attempts (six by default). With `held: discard`, it discards them with the reason `discarded_on_resume`.
 	// Deliveries that finally failed stay failed. To send them again, replay them. Resuming an active endpoint has no effect.
-	// Discarding thousands of deliveries takes some seconds, and continues even if you pause the endpoint again.
-	// If many deliveries are still becoming `held` after a pause, `discard` fails with `409 invalid_state`.
+	// `discard` also covers deliveries that are still becoming `held` after a pause. Large numbers of deliveries change in the background, even if you pause the endpoint again.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -17801,8 +17931,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Resumes deliveries. With `held: deliver`, Turnpike sends the held ones, oldest first, each with a new set of attempts (six by default). With `held: discard`, it discards them with the reason `discarded_on_resume`.
 	// Deliveries that finally failed stay failed. To send them again, replay them. Resuming an active endpoint has no effect.
-	// Discarding thousands of deliveries takes some seconds, and continues even if you pause the endpoint again.
-	// If many deliveries are still becoming `held` after a pause, `discard` fails with `409 invalid_state`.
+	// `discard` also covers deliveries that are still becoming `held` after a pause. Large numbers of deliveries change in the background, even if you pause the endpoint again.
 	//
 	// Requires the scope `webhooks:write`.
 	//
@@ -21081,7 +21210,7 @@ func (c *ClientWithResponses) GetToolServerWithResponse(ctx context.Context, id 
 
 // UpdateToolServerWithBodyWithResponse Update a tool server
 //
-// Updates the fields that you send. If the server has headers and the new `url` has another host, send `headers` too, so that secrets never reach a new host unnoticed.
+// Updates the fields that you send. If the server has headers and the new `url` has another host, send `headers` too, so that secrets never reach a new host unnoticed. To loosen the approval rules of a tool, you must satisfy them: the request fails with `403 insufficient_scope` otherwise, and keys can't loosen rules with `roles`, two approvers or `exclude_creator`.
 //
 // Requires the scope `tool_servers:write`.
 //
@@ -21098,7 +21227,7 @@ func (c *ClientWithResponses) UpdateToolServerWithBodyWithResponse(ctx context.C
 
 // UpdateToolServerWithResponse Update a tool server
 //
-// Updates the fields that you send. If the server has headers and the new `url` has another host, send `headers` too, so that secrets never reach a new host unnoticed.
+// Updates the fields that you send. If the server has headers and the new `url` has another host, send `headers` too, so that secrets never reach a new host unnoticed. To loosen the approval rules of a tool, you must satisfy them: the request fails with `403 insufficient_scope` otherwise, and keys can't loosen rules with `roles`, two approvers or `exclude_creator`.
 //
 // Requires the scope `tool_servers:write`.
 //
@@ -21776,7 +21905,7 @@ func (c *ClientWithResponses) PauseWebhookWithResponse(ctx context.Context, id W
 //
 // Replays the deliveries of a time range in the background. `failed` selects failed deliveries, and `all` selects all that are finished.
 // `missed` selects events without a delivery to this endpoint, such as events from before the endpoint was created.
-// New events have priority. To follow the progress, use `GET /v1/replays/{id}`.
+// New events have priority. To follow the progress, use `GET /v1/replays/{id}`. If there are more than 1,000 deliveries, Turnpike counts the rest in the background, and `total` grows until `counting` is false.
 //
 // Each delivery gets a new set of attempts (six by default) and keeps its ID, so that your endpoint recognizes it. With `new_id`, it gets a new ID.
 // If `since` is more than 30 days ago, the request fails with `400 outside_replay_window`. This also applies to the timestamp in the example.
@@ -21800,7 +21929,7 @@ func (c *ClientWithResponses) ReplayWebhookWithBodyWithResponse(ctx context.Cont
 //
 // Replays the deliveries of a time range in the background. `failed` selects failed deliveries, and `all` selects all that are finished.
 // `missed` selects events without a delivery to this endpoint, such as events from before the endpoint was created.
-// New events have priority. To follow the progress, use `GET /v1/replays/{id}`.
+// New events have priority. To follow the progress, use `GET /v1/replays/{id}`. If there are more than 1,000 deliveries, Turnpike counts the rest in the background, and `total` grows until `counting` is false.
 //
 // Each delivery gets a new set of attempts (six by default) and keeps its ID, so that your endpoint recognizes it. With `new_id`, it gets a new ID.
 // If `since` is more than 30 days ago, the request fails with `400 outside_replay_window`. This also applies to the timestamp in the example.
@@ -21824,8 +21953,7 @@ func (c *ClientWithResponses) ReplayWebhookWithResponse(ctx context.Context, id 
 //
 // Resumes deliveries. With `held: deliver`, Turnpike sends the held ones, oldest first, each with a new set of attempts (six by default). With `held: discard`, it discards them with the reason `discarded_on_resume`.
 // Deliveries that finally failed stay failed. To send them again, replay them. Resuming an active endpoint has no effect.
-// Discarding thousands of deliveries takes some seconds, and continues even if you pause the endpoint again.
-// If many deliveries are still becoming `held` after a pause, `discard` fails with `409 invalid_state`.
+// `discard` also covers deliveries that are still becoming `held` after a pause. Large numbers of deliveries change in the background, even if you pause the endpoint again.
 //
 // Requires the scope `webhooks:write`.
 //
@@ -21844,8 +21972,7 @@ func (c *ClientWithResponses) ResumeWebhookWithBodyWithResponse(ctx context.Cont
 //
 // Resumes deliveries. With `held: deliver`, Turnpike sends the held ones, oldest first, each with a new set of attempts (six by default). With `held: discard`, it discards them with the reason `discarded_on_resume`.
 // Deliveries that finally failed stay failed. To send them again, replay them. Resuming an active endpoint has no effect.
-// Discarding thousands of deliveries takes some seconds, and continues even if you pause the endpoint again.
-// If many deliveries are still becoming `held` after a pause, `discard` fails with `409 invalid_state`.
+// `discard` also covers deliveries that are still becoming `held` after a pause. Large numbers of deliveries change in the background, even if you pause the endpoint again.
 //
 // Requires the scope `webhooks:write`.
 //

@@ -903,8 +903,7 @@ export interface paths {
          * Resume an endpoint
          * @description Resumes deliveries. With `held: deliver`, Turnpike sends the held ones, oldest first, each with a new set of attempts (six by default). With `held: discard`, it discards them with the reason `discarded_on_resume`.
          *     Deliveries that finally failed stay failed. To send them again, replay them. Resuming an active endpoint has no effect.
-         *     Discarding thousands of deliveries takes some seconds, and continues even if you pause the endpoint again.
-         *     If many deliveries are still becoming `held` after a pause, `discard` fails with `409 invalid_state`.
+         *     `discard` also covers deliveries that are still becoming `held` after a pause. Large numbers of deliveries change in the background, even if you pause the endpoint again.
          *
          *     Requires the scope `webhooks:write`.
          */
@@ -998,7 +997,7 @@ export interface paths {
          * Replay many deliveries
          * @description Replays the deliveries of a time range in the background. `failed` selects failed deliveries, and `all` selects all that are finished.
          *     `missed` selects events without a delivery to this endpoint, such as events from before the endpoint was created.
-         *     New events have priority. To follow the progress, use `GET /v1/replays/{id}`.
+         *     New events have priority. To follow the progress, use `GET /v1/replays/{id}`. If there are more than 1,000 deliveries, Turnpike counts the rest in the background, and `total` grows until `counting` is false.
          *
          *     Each delivery gets a new set of attempts (six by default) and keeps its ID, so that your endpoint recognizes it. With `new_id`, it gets a new ID.
          *     If `since` is more than 30 days ago, the request fails with `400 outside_replay_window`. This also applies to the timestamp in the example.
@@ -1267,7 +1266,7 @@ export interface paths {
         head?: never;
         /**
          * Update a tool server
-         * @description Updates the fields that you send. If the server has headers and the new `url` has another host, send `headers` too, so that secrets never reach a new host unnoticed.
+         * @description Updates the fields that you send. If the server has headers and the new `url` has another host, send `headers` too, so that secrets never reach a new host unnoticed. To loosen the approval rules of a tool, you must satisfy them: the request fails with `403 insufficient_scope` otherwise, and keys can't loosen rules with `roles`, two approvers or `exclude_creator`.
          *
          *     Requires the scope `tool_servers:write`.
          */
@@ -1736,6 +1735,23 @@ export interface webhooks {
         patch?: never;
         trace?: never;
     };
+    "billing.unbilled_limit_reached": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** The limit of unbilled credits is reached */
+        post: operations["onBillingUnbilledLimitReached"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "budget.threshold_reached": {
         parameters: {
             query?: never;
@@ -1815,6 +1831,23 @@ export interface webhooks {
         put?: never;
         /** Another endpoint was paused */
         post: operations["onEndpointPaused"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "endpoint.secret_leaked": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** The secret of another endpoint was leaked */
+        post: operations["onEndpointSecretLeaked"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2255,6 +2288,8 @@ export interface components {
             allowed_providers?: string[] | null;
             /** @description How many days the content log keeps the bodies of the key's requests and their responses. 0 turns it off, and null means the project's setting. Default: `null`. */
             content_log_days?: number | null;
+            /** @description Whether requests can leave themselves out of the content log with `Service-Content-Log: off`. Default: `false`. */
+            content_log_opt_out?: boolean;
             /**
              * Unix time
              * @description When the key stops working, in the future. Null means never. Default: `null`.
@@ -2303,6 +2338,8 @@ export interface components {
             allowed_providers?: string[] | null;
             /** @description How many days the content log keeps the bodies of the key's requests and their responses. 0 turns it off, and null means the project's setting. */
             content_log_days?: number | null;
+            /** @description Whether requests can leave themselves out of the content log with `Service-Content-Log: off`. */
+            content_log_opt_out?: boolean;
             /**
              * Unix time
              * @description When the key stops working, in the future. Null means never.
@@ -2363,6 +2400,8 @@ export interface components {
             allowed_providers: string[] | null;
             /** @description How many days the content log keeps the bodies of the key's requests and their responses. 0 turns it off, and null means the project's setting. */
             content_log_days: number | null;
+            /** @description Whether requests can leave themselves out of the content log with `Service-Content-Log: off`. */
+            content_log_opt_out: boolean;
             /** @description The ID of the key's owner in another system. */
             external_id: string | null;
             /** @description Pairs of strings that you attached to the key. */
@@ -2460,6 +2499,8 @@ export interface components {
             allowed_providers: string[] | null;
             /** @description How many days the content log keeps the bodies of the key's requests and their responses. 0 turns it off, and null means the project's setting. */
             content_log_days: number | null;
+            /** @description Whether requests can leave themselves out of the content log with `Service-Content-Log: off`. */
+            content_log_opt_out: boolean;
             /** @description The ID of the key's owner in another system. */
             external_id: string | null;
             /** @description Pairs of strings that you attached to the key. */
@@ -2543,6 +2584,8 @@ export interface components {
             allowed_providers?: string[] | null;
             /** @description How many days the content log keeps the bodies of the project's requests and their responses. 0 and null turn it off. A key's own setting comes first. Default: `null`. */
             content_log_days?: number | null;
+            /** @description Whether requests can leave themselves out of the content log with `Service-Content-Log: off`. Default: `false`. */
+            content_log_opt_out?: boolean;
             /** @description Limits in addition to the `monthly_budget`. All that match a request's model apply. */
             limits?: components["schemas"]["SpendingLimitCreate"][] | null;
             /** @description Raises the `monthly_budget` for a time. Null means no raise. */
@@ -2565,6 +2608,8 @@ export interface components {
             allowed_providers?: string[] | null;
             /** @description How many days the content log keeps the bodies of the project's requests and their responses. 0 and null turn it off. A key's own setting comes first. */
             content_log_days?: number | null;
+            /** @description Whether requests can leave themselves out of the content log with `Service-Content-Log: off`. */
+            content_log_opt_out?: boolean;
             /** @description Replaces all limits. A limit with the `id`, or with the same `models` and `window`, keeps its spending. Null removes all. */
             limits?: components["schemas"]["SpendingLimitCreate"][] | null;
             /** @description Raises the `monthly_budget` for a time. Null means no raise. */
@@ -2601,6 +2646,8 @@ export interface components {
             allowed_providers: string[] | null;
             /** @description How many days the content log keeps the bodies of the project's requests and their responses. 0 and null turn it off. A key's own setting comes first. */
             content_log_days: number | null;
+            /** @description Whether requests can leave themselves out of the content log with `Service-Content-Log: off`. */
+            content_log_opt_out: boolean;
             /** @description Limits in addition to the `monthly_budget`. */
             limits: components["schemas"]["SpendingLimit"][];
             /** @description The raise of the `monthly_budget` in force, or null. */
@@ -2633,13 +2680,13 @@ export interface components {
          * event name
          * @description The name of an event. More values may be added.
          */
-        EventName: "image.batch.completed" | "video.render.completed" | "voice.render.completed" | "voice.transcription.completed" | "agent.run.awaiting_approval" | "agent.run.completed" | "agent.run.failed" | "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" | "batch.completed" | "batch.failed" | "batch.expired" | "batch.cancelled" | "billing.credits.low" | "budget.threshold_reached" | "budget.exceeded" | "key.auto_revoked" | "endpoint.failing" | "endpoint.paused" | "delivery.failed" | (string & {});
+        EventName: "image.batch.completed" | "video.render.completed" | "voice.render.completed" | "voice.transcription.completed" | "agent.run.awaiting_approval" | "agent.run.completed" | "agent.run.failed" | "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" | "batch.completed" | "batch.failed" | "batch.expired" | "batch.cancelled" | "billing.credits.low" | "billing.unbilled_limit_reached" | "budget.threshold_reached" | "budget.exceeded" | "key.auto_revoked" | "endpoint.failing" | "endpoint.paused" | "endpoint.secret_leaked" | "delivery.failed" | (string & {});
         /**
          * event name
          * @description The name of an event, a wildcard for a resource (`agent.run.*`), or `*` for everything. Wildcards include future events.
          * @enum {string}
          */
-        EventPattern: "*" | "image.batch.*" | "video.render.*" | "voice.render.*" | "voice.transcription.*" | "agent.run.*" | "response.*" | "batch.*" | "billing.credits.*" | "budget.*" | "key.*" | "endpoint.*" | "delivery.*" | "image.batch.completed" | "video.render.completed" | "voice.render.completed" | "voice.transcription.completed" | "agent.run.awaiting_approval" | "agent.run.completed" | "agent.run.failed" | "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" | "batch.completed" | "batch.failed" | "batch.expired" | "batch.cancelled" | "billing.credits.low" | "budget.threshold_reached" | "budget.exceeded" | "key.auto_revoked" | "endpoint.failing" | "endpoint.paused" | "delivery.failed";
+        EventPattern: "*" | "image.batch.*" | "video.render.*" | "voice.render.*" | "voice.transcription.*" | "agent.run.*" | "response.*" | "batch.*" | "billing.*" | "billing.credits.*" | "budget.*" | "key.*" | "endpoint.*" | "delivery.*" | "image.batch.completed" | "video.render.completed" | "voice.render.completed" | "voice.transcription.completed" | "agent.run.awaiting_approval" | "agent.run.completed" | "agent.run.failed" | "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" | "batch.completed" | "batch.failed" | "batch.expired" | "batch.cancelled" | "billing.credits.low" | "billing.unbilled_limit_reached" | "budget.threshold_reached" | "budget.exceeded" | "key.auto_revoked" | "endpoint.failing" | "endpoint.paused" | "endpoint.secret_leaked" | "delivery.failed";
         WebhookCreate: {
             /** @description The absolute `https://` URL that receives events. At most 2,048 bytes, without user name, password or fragment. */
             url: string;
@@ -2688,7 +2735,7 @@ export interface components {
              * @description The type of the sample event. The default is the first event that the endpoint subscribes to.
              * @enum {string|null}
              */
-            type?: "image.batch.completed" | "video.render.completed" | "voice.render.completed" | "voice.transcription.completed" | "agent.run.awaiting_approval" | "agent.run.completed" | "agent.run.failed" | "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" | "batch.completed" | "batch.failed" | "batch.expired" | "batch.cancelled" | "billing.credits.low" | "budget.threshold_reached" | "budget.exceeded" | "key.auto_revoked" | "endpoint.failing" | "endpoint.paused" | "delivery.failed" | null;
+            type?: "image.batch.completed" | "video.render.completed" | "voice.render.completed" | "voice.transcription.completed" | "agent.run.awaiting_approval" | "agent.run.completed" | "agent.run.failed" | "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled" | "batch.completed" | "batch.failed" | "batch.expired" | "batch.cancelled" | "billing.credits.low" | "billing.unbilled_limit_reached" | "budget.threshold_reached" | "budget.exceeded" | "key.auto_revoked" | "endpoint.failing" | "endpoint.paused" | "endpoint.secret_leaked" | "delivery.failed" | null;
         };
         WebhookReplay: {
             /**
@@ -2911,6 +2958,8 @@ export interface components {
                 client_secret?: string;
                 /** @description Scopes, separated by spaces. */
                 scope?: string;
+                /** @description The authorization server at which you registered `client_id`, for `authorization_code`. Turnpike sends the client to no other one. Without it, the server that the tool server names at the first connection is stored. */
+                issuer?: string;
             } | null;
             /** @description Which calls a person must approve. The default is `always`. */
             require_approval?: components["schemas"]["ToolApproval"];
@@ -2950,6 +2999,8 @@ export interface components {
                 client_secret?: string;
                 /** @description Scopes, separated by spaces. */
                 scope?: string;
+                /** @description The authorization server at which you registered `client_id`, for `authorization_code`. Turnpike sends the client to no other one. Without it, the server that the tool server names at the first connection is stored. */
+                issuer?: string;
             } | null;
             require_approval?: components["schemas"]["ToolApproval"];
             /** @description Who decides about calls that need approval, and which calls these are. They apply to agent runs and to MCP clients. */
@@ -3298,8 +3349,10 @@ export interface components {
              * @description The end of the time range (exclusive).
              */
             until: number;
-            /** @description The number of deliveries to send, as far as known. For `missed`, the number of events to check. */
+            /** @description The number of deliveries to send, counted so far. For `missed`, the number of events to check. */
             total: number;
+            /** @description Whether Turnpike is still counting. If it is, `total` is a minimum. */
+            counting: boolean;
             /** @description The number of deliveries queued so far. For `missed`, the number of events checked. */
             done: number;
             environment: components["schemas"]["Environment"];
@@ -3339,7 +3392,7 @@ export interface components {
             /** @description The project that it belongs to. */
             project: string | null;
             /** @description The object that the event is about, depending on `type`. */
-            data: components["schemas"]["ImageBatch"] | components["schemas"]["Video"] | components["schemas"]["VoiceRender"] | components["schemas"]["VoiceTranscription"] | components["schemas"]["AgentRun"] | components["schemas"]["BatchReference"] | components["schemas"]["ResponseEnded"] | components["schemas"]["CreditsLow"] | components["schemas"]["BudgetThreshold"] | components["schemas"]["BudgetExceeded"] | components["schemas"]["KeyAutoRevoked"] | components["schemas"]["EndpointState"] | components["schemas"]["FailedDelivery"];
+            data: components["schemas"]["ImageBatch"] | components["schemas"]["Video"] | components["schemas"]["VoiceRender"] | components["schemas"]["VoiceTranscription"] | components["schemas"]["AgentRun"] | components["schemas"]["BatchReference"] | components["schemas"]["ResponseEnded"] | components["schemas"]["CreditsLow"] | components["schemas"]["UnbilledLimitReached"] | components["schemas"]["BudgetThreshold"] | components["schemas"]["BudgetExceeded"] | components["schemas"]["KeyAutoRevoked"] | components["schemas"]["EndpointState"] | components["schemas"]["LeakedSecret"] | components["schemas"]["FailedDelivery"];
         };
         EventList: {
             /** @constant */
@@ -4209,6 +4262,20 @@ export interface components {
             period: string;
         };
         /**
+         * unbilled credits
+         * @description What the workspace has used this month beyond its charges: the data of `billing.unbilled_limit_reached`.
+         */
+        UnbilledLimitReached: {
+            /** @description The unbilled credits. */
+            unbilled: components["schemas"]["Credits"];
+            /** @description Their limit. */
+            limit: components["schemas"]["Credits"];
+            /** @description The month (UTC). */
+            period: string;
+            /** @description When the next month begins. */
+            resets_at: number;
+        };
+        /**
          * budget threshold
          * @description A budget whose spending has reached a threshold: the data of `budget.threshold_reached`.
          */
@@ -4285,6 +4352,8 @@ export interface components {
             source: string;
             /** @description Where the key was found, if known. */
             url: string | null;
+            /** @description The file, line and commit in what the server scanned. Null for other reports. */
+            location: string | null;
             /**
              * Unix time
              * @description When it was detected.
@@ -4301,6 +4370,33 @@ export interface components {
             }[];
             /** @description Whether more than 100 other keys were revoked. `GET /v1/keys` lists all of them. */
             descendants_truncated: boolean;
+        };
+        /**
+         * leaked webhook secret
+         * @description A leaked secret of a webhook endpoint: the data of `endpoint.secret_leaked`, which goes to other endpoints. It doesn't contain the secret. The secret keeps signing until someone rotates it.
+         */
+        LeakedSecret: {
+            /** @description The ID of the endpoint. */
+            endpoint_id: string;
+            /** @description The URL of the endpoint. It is empty for a tunnel. */
+            url: string;
+            /** @description The purpose of the endpoint. */
+            description: string;
+            /** @description The start and end of the secret. */
+            secret_hint: string;
+            /** @description Whether it is the old secret of a rotation, in its grace period. End the grace period then. */
+            previous: boolean;
+            /** @description The source of the report. More values may be added. */
+            source: string;
+            /** @description Where the secret was found, if known. */
+            leak_url: string | null;
+            /** @description The file, line and commit in what the server scanned. Null for other reports. */
+            location: string | null;
+            /**
+             * Unix time
+             * @description When it was detected.
+             */
+            detected_at: number;
         };
         /**
          * failing or paused endpoint
@@ -8115,6 +8211,32 @@ export interface operations {
             };
         };
     };
+    onBillingUnbilledLimitReached: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Event"] & {
+                    /** @constant */
+                    type?: "billing.unbilled_limit_reached";
+                    data?: components["schemas"]["UnbilledLimitReached"];
+                };
+            };
+        };
+        responses: {
+            /** @description Accepted. On any other status, or without a response within 10 seconds, Turnpike retries the delivery. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
     onBudgetThresholdReached: {
         parameters: {
             query?: never;
@@ -8232,6 +8354,32 @@ export interface operations {
                     /** @constant */
                     type?: "endpoint.paused";
                     data?: components["schemas"]["EndpointState"];
+                };
+            };
+        };
+        responses: {
+            /** @description Accepted. On any other status, or without a response within 10 seconds, Turnpike retries the delivery. */
+            "2XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    onEndpointSecretLeaked: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Event"] & {
+                    /** @constant */
+                    type?: "endpoint.secret_leaked";
+                    data?: components["schemas"]["LeakedSecret"];
                 };
             };
         };
