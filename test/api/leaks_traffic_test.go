@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"turnpike/internal/accounts"
-	"turnpike/internal/db"
 	"turnpike/internal/keyring"
 	"turnpike/internal/leaks"
 	"turnpike/test/fakes/smtp"
