@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"turnpike/internal/accounts"
-	"turnpike/internal/db"
 )
 
 // TestToolRunnerContinuesThreads: F1. The tool runner of Anthropic's SDK works with every model, and no provider gets a
@@ -41,9 +40,7 @@ func TestToolRunnerContinuesThreads(t *testing.T) {
 	t.Run("nothing is stored", func(t *testing.T) {
 		t.Parallel()
 		w := s.Workspace(t, "unstored")
-		if err := s.DB.Write(t.Context(), func(tx *db.Tx) error { return accounts.SetResponseRetention(t.Context(), tx, w.ID, 0) }); err != nil {
-			t.Fatal(err)
-		}
+		s.ChangeWorkspace(t, w.ID, func(w *accounts.Workspace) { w.ResponseRetention = 0 })
 		to := simulated
 		to.key, _ = s.Key(t, w, accounts.Test)
 		wantOutput(t, runThreads(t, to, "UNSTORED=1"), "ok: tool runner")
