@@ -95,7 +95,7 @@ func TestBodyMatchesTheReferenceByteForByte(t *testing.T) {
 		e := publish(t, d, events.Origin{Tenant: visibility.Tenant{WorkspaceID: "ws_1", Environment: "test"}, Project: "shop"},
 			events.KeyRevoked{KeyID: "key_1", KeyHint: "tp_live_…x7Qm", Source: "report", URL: &url, DetectedAt: 7})
 		want := fmt.Sprintf(`{"id":%q,"object":"event","type":"key.auto_revoked","created_at":%d,"environment":"test","workspace":"ws_1","project":"shop",`+
-			`"data":{"key_id":"key_1","key_hint":"tp_live_…x7Qm","source":"report","url":"https://example.com/?a=1&b=<é😀>","detected_at":7,"descendants":[],"descendants_truncated":false}}`, e.ID, happened.Unix())
+			`"data":{"key_id":"key_1","key_hint":"tp_live_…x7Qm","source":"report","url":"https://example.com/?a=1&b=<é😀>","location":null,"detected_at":7,"descendants":[],"descendants_truncated":false}}`, e.ID, happened.Unix())
 		if string(e.Body) != want {
 			t.Errorf("the body is\n%s, want\n%s", e.Body, want)
 		}

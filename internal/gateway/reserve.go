@@ -156,7 +156,7 @@ type refused struct {
 // budgetFault notes in the log which model there were no credits for.
 func budgetFault(c Call, r *request, by refused) error {
 	noteModel(c, by.target.offer.ID)
-	if r.choices > 0 {
+	if r.choices > 0 && !c.Step { // the steps of a run have no max_tokens
 		return refusalFault(c, by.limits, by.Refusal, "If your program can set max_tokens, a lower value needs fewer credits.")
 	}
 	return refusalFault(c, by.limits, by.Refusal, requestLess)

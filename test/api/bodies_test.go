@@ -66,12 +66,13 @@ func TestSlowLargeBodiesLeaveMemoryForOthers(t *testing.T) {
 			Body: `{"model":"gpt-4o-mini","messages":[{"role":"user","content":"hi"}],"x":"` + strings.Repeat("x", size) + `"}`})
 	}
 	var parts []net.Conn // two fit; one that arrived next to a complete body may have been rejected
+	var r *harness.Response
 	s.Eventually(t, func() bool {
 		parts = append(parts, sendPart(t, s, "/v1/chat/completions", key, 700<<10))
-		return chat(key, 600<<10).Status == 503
+		r = chat(key, 600<<10)
+		return r.Status == 503
 	})
-	r := chat(key, 600<<10).Want(t, 503, "overloaded")
-	if r.Header.Get("Retry-After") == "" {
+	if r.Want(t, 503, "overloaded"); r.Header.Get("Retry-After") == "" {
 		t.Error("nobody says when to come again")
 	}
 	chat(key, 1<<10).Want(t, 200, "") // small requests don't count

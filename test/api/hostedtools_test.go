@@ -38,8 +38,10 @@ func TestHostedToolsAreReservedAndCharged(t *testing.T) {
 	eachGateway(t, both, withToolPrices, func(t *testing.T, m *gatewayClient) {
 		const tokens = 16*smallIn + 4*smallCached + 5*smallOut
 		ask := map[string]any{"model": "small", "input": "one", "max_output_tokens": 16, "max_tool_calls": 2, "tools": []any{map[string]any{"type": "web_search_2025_08_26"}, map[string]any{"type": "file_search", "vector_store_ids": []string{"vs_1"}}}}
-		// The bytes of the request, the frame, the tools, 16 tokens of output, and two calls of the more expensive tool.
-		budget := credits.Micro(bodySize(t, ask)+64+1024)*smallIn + 16*smallOut + 2*searchCost - 1
+		// What a search finds fills the context window, which is unknown here: 16 tokens of output, and two calls of the
+		// more expensive tool.
+		const window = 2_097_152
+		budget := credits.Micro(window)*smallIn + 16*smallOut + 2*searchCost - 1
 		m.withKey(t, access.Key{MonthlyBudget: &budget}).respond(t, ask).Want(t, 402, "budget_exceeded")
 		if n := len(m.openai.Requests()); n != 0 {
 			t.Errorf("the provider got %d requests over the budget", n)
@@ -56,10 +58,11 @@ func TestHostedToolsAreReservedAndCharged(t *testing.T) {
 		}
 
 		// A provider that ignores the limit is charged no more than was reserved.
-		m.openai.Queue(upstreams.OpenAIReply{Body: nativeResponse("resp_up", strings.Repeat(nativeSearch+",", 3)+nativeMessage)})
+		const searches = 430
+		m.openai.Queue(upstreams.OpenAIReply{Body: nativeResponse("resp_up", strings.Repeat(nativeSearch+",", searches)+nativeMessage)})
 		r = m.withKey(t, access.Key{MonthlyBudget: &budget}).respond(t, ask).Want(t, 200, "")
-		if charged(t, r) != budget || amount(t, m.entry(t, r), "unbilled_credits") != tokens+3*searchCost-budget {
-			t.Errorf("charged %s for three searches, of a budget of %s", charged(t, r), budget)
+		if charged(t, r) != budget || amount(t, m.entry(t, r), "unbilled_credits") != tokens+searches*searchCost-budget {
+			t.Errorf("charged %s for %d searches, of a budget of %s", charged(t, r), searches, budget)
 		}
 
 		// Without the client's limit, the provider gets ours. The stream is charged as well.

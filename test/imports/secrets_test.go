@@ -20,6 +20,7 @@ var randomness = map[string]string{
 	"internal/keyring/secrets.go":               "creates the kinds of the registry",
 	"webhook/sign.go":                           "creates webhook secrets, a kind of the registry",
 	"internal/people/people.go":                 "states, challenges, pending sign-ins and browser marks: worthless without a password or another factor",
+	"internal/db/group.go":                      "the ID of a process's commits",
 	"internal/people/password.go":               "salts",
 	"internal/people/totp.go":                   "second factors, worthless without the first",
 	"internal/agents/toolservers/connect.go":    "the state of an authorization, bound to a session",

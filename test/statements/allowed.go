@@ -57,7 +57,7 @@ var allowed = map[string]string{
 	"audit.Unsent":                 "Only entries that are inserted or changed late are pending, and log sinks send them within seconds.",
 	"contentlog.PurgeUsers":        "It reads the users that were deleted within the last day.",
 	"batches.Service.endLines":     "limits.batch_requests bounds the lines of a batch.",
-	"conversations.LimitRetention": "Once, when someone shortens the retention of a workspace. The new dates must hold when the setting is stored.",
+	"conversations.limitRetention": "Once, when someone shortens the retention of a workspace. The new dates must hold when the setting is stored.",
 	"spend.RefusedUsers":           "It reads the newest 2,000 alerts.",
 	"dashboard.readRecentErrors":   "It reads the newest 1,000 entries of the log.",
 	"limits.store.leave":           "Once, when a node stops.",

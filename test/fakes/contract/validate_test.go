@@ -28,7 +28,7 @@ const (
 	requestID = "req_01h455vb4pex5vsknk084sn02q"
 
 	project = `{"id":"p","object":"project","name":"p","environment":"test","monthly_budget":null,"spent_this_month":0.000001,` +
-		`"limits":[],"temporary_raise":null,"alert_thresholds":null,"forecast":null,"allowed_models":null,"allowed_providers":null,"content_log_days":null,"status":"active","created_at":1786200000,"archived_at":null}`
+		`"limits":[],"temporary_raise":null,"alert_thresholds":null,"forecast":null,"allowed_models":null,"allowed_providers":null,"content_log_days":null,"content_log_opt_out":false,"status":"active","created_at":1786200000,"archived_at":null}`
 	scopedToken = `{"id":"st_01h455vb4pex5vsknk084sn02q","object":"scoped_token","scopes":["images:*"],"expires_in":9,"expires_at":9,` +
 		`"metadata":{},"project":null,"user":null,"allowed_models":null,"allowed_providers":null,"environment":"test","created_at":0,"revoked":true}`
 	issuedToken = `{"access_token":"t","issued_token_type":"urn:ietf:params:oauth:token-type:access_token","token_type":"Bearer","expires_in":9,"scope":"models:read"}`
