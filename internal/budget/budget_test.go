@@ -87,6 +87,35 @@ func TestBodyTakesMemoryAsItArrives(t *testing.T) {
 	}
 }
 
+// A response of a provider with a million empty objects took a hundred times its size.
+func TestLargeJSONTakesTheMemoryOfItsValues(t *testing.T) {
+	t.Parallel()
+	objects, text := []byte("["+strings.Repeat("{},", 50_000)+"null]"), []byte(`"`+strings.Repeat("x", 150_000)+`"`)
+	for name, read := range map[string]func(b *budget.Budget, body []byte) error{
+		"ReadAll": func(b *budget.Budget, body []byte) error {
+			_, err := b.ReadAll(budget.Source{From: bytes.NewReader(body), Limit: mib, JSON: true})
+			return err
+		},
+		"ChargeJSON": func(b *budget.Budget, body []byte) error {
+			_, err := io.Copy(io.Discard, b.ChargeJSON(bytes.NewReader(body), mib))
+			return err
+		},
+		"Decoded": func(b *budget.Budget, body []byte) error { return b.Reserve(budget.Decoded(body)) },
+	} {
+		p := budget.New(8 * mib)
+		if err := read(begin(t, p, "a"), text); err != nil {
+			t.Errorf("%s of a long text: %v", name, err)
+		}
+		err := read(begin(t, p, "b"), objects)
+		if f, ok := fault.As(err); !ok || f.Code != fault.Overloaded {
+			t.Errorf("%s of many objects: %v, want %s", name, err, fault.Overloaded)
+		}
+		if err := read(begin(t, p, "b"), objects[:60_000]); err != nil {
+			t.Errorf("%s of less than 64 KiB: %v", name, err)
+		}
+	}
+}
+
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }

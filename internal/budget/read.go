@@ -27,6 +27,7 @@ type Source struct {
 	From     io.Reader
 	Limit    int64 // bytes
 	Expected int64 // bytes that were announced, or 0 or less
+	JSON     bool  // also reserve what the values take once they are decoded
 	// Deadline, if set, sets the deadline of reads. Patience is how long any source may take.
 	Deadline func(time.Time)
 	Patience time.Duration
@@ -54,6 +55,28 @@ func (b *Budget) Charge(from io.Reader, limit int64) io.Reader {
 	return &charged{stream{Source: Source{From: from, Limit: b.limit(limit)}}, b}
 }
 
+// ChargeJSON is Charge for a decoder of JSON. It also reserves what the values take.
+func (b *Budget) ChargeJSON(from io.Reader, limit int64) io.Reader {
+	return &charged{stream{Source: Source{From: from, Limit: b.limit(limit), JSON: true}}, b}
+}
+
+// bytesPerObject is the memory of an empty object or array once it is decoded: a struct of
+// some hundred bytes for two or three bytes of JSON.
+const bytesPerObject = 512
+
+// Decoded returns the memory that the values of JSON take once they are decoded, beyond its own
+// bytes. Small JSON counts as nothing.
+func Decoded(text []byte) int64 {
+	if len(text) <= freeBytes {
+		return 0
+	}
+	return decoded(text)
+}
+
+func decoded(text []byte) int64 {
+	return bytesPerObject * int64(bytes.Count(text, []byte("{"))+bytes.Count(text, []byte("["))+bytes.Count(text, []byte("null")))
+}
+
 func (b *Budget) limit(bytes int64) int64 {
 	if b.unowned {
 		return min(bytes, unownedBytes)
@@ -68,7 +91,11 @@ type charged struct {
 
 func (c *charged) Read(p []byte) (int, error) {
 	n, err := c.stream.Read(p)
-	if reserved := c.budget.Reserve(int64(n)); reserved != nil {
+	more := int64(n)
+	if c.JSON && c.bytes > freeBytes {
+		more += decoded(p[:n])
+	}
+	if reserved := c.budget.Reserve(more); reserved != nil {
 		return 0, reserved
 	}
 	return n, err

@@ -159,7 +159,7 @@ func (t bounded) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp.Body = struct {
 		io.Reader
 		io.Closer
-	}{budget.Of(req.Context()).Charge(resp.Body, t.maxBody), resp.Body}
+	}{budget.Of(req.Context()).ChargeJSON(resp.Body, t.maxBody), resp.Body}
 	return resp, nil
 }
 

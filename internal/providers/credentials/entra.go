@@ -107,7 +107,7 @@ func (e Entra) managedIdentity(ctx context.Context) (Token, error) {
 		AccessToken string      `json:"access_token"`
 		ExpiresOn   json.Number `json:"expires_on"` // Unix time, as a string
 	}
-	err = json.NewDecoder(budget.Of(ctx).Charge(resp.Body, maxTokenResponse)).Decode(&out)
+	err = json.NewDecoder(budget.Of(ctx).ChargeJSON(resp.Body, maxTokenResponse)).Decode(&out)
 	seconds, notNumber := strconv.ParseInt(string(out.ExpiresOn), 10, 64)
 	if resp.StatusCode != http.StatusOK || err != nil || notNumber != nil {
 		return Token{}, fmt.Errorf("managed identity: the metadata service returned status %d without a token", resp.StatusCode)

@@ -110,13 +110,20 @@ func (b *body) readWithin(timeout time.Duration, limit int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(b, limit)) //budget:own at most 64 KiB
 }
 
-// ReadAll reads and closes the body of a response.
-func ReadAll(resp *http.Response) ([]byte, error) { return ReadAtMost(resp, maxResponse) }
+// ReadAll reads and closes the body of a response, which is JSON.
+func ReadAll(resp *http.Response) ([]byte, error) {
+	return read(resp, budget.Source{Limit: maxResponse, JSON: true})
+}
 
-// ReadAtMost reads and closes a body. It fails if the body has more than limit bytes.
+// ReadAtMost reads and closes a body that isn't JSON. It fails if the body has more than limit bytes.
 func ReadAtMost(resp *http.Response, limit int64) ([]byte, error) {
+	return read(resp, budget.Source{Limit: limit})
+}
+
+func read(resp *http.Response, source budget.Source) ([]byte, error) {
 	defer resp.Body.Close()
-	all, err := budgetOf(resp.Body).ReadAll(budget.Source{From: resp.Body, Limit: limit, Expected: resp.ContentLength})
+	source.From, source.Expected = resp.Body, resp.ContentLength
+	all, err := budgetOf(resp.Body).ReadAll(source)
 	if err != nil {
 		return nil, cut(err)
 	}
@@ -177,7 +184,7 @@ func EachLine(from io.Reader, use func(line []byte) error) error {
 			return cut(err)
 		}
 		if text := bytes.TrimSpace(line); len(text) > 0 {
-			if err := use(text); err != nil {
+			if err := useJSON(of, text, use); err != nil {
 				return err
 			}
 		}
@@ -186,4 +193,14 @@ func EachLine(from io.Reader, use func(line []byte) error) error {
 		}
 		line = line[:0]
 	}
+}
+
+// useJSON calls use, which decodes the text.
+func useJSON(of *budget.Budget, text []byte, use func([]byte) error) error {
+	decoded := budget.Decoded(text)
+	if err := of.Reserve(decoded); err != nil {
+		return err
+	}
+	defer of.Return(decoded)
+	return use(text)
 }

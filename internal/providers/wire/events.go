@@ -40,6 +40,7 @@ type Events struct {
 
 	budget   *budget.Budget
 	reserved int64 // of the budget, for a large event
+	decoded  int64 // of the budget, for the values of the last event
 }
 
 var fullBuffers = sync.Pool{New: func() any { return new([fullBuffer]byte) }}
@@ -130,12 +131,16 @@ func (e *Events) Next() (name string, data []byte, err error) {
 	if e.err != nil {
 		return "", nil, e.err
 	}
+	if e.decoded > 0 {
+		e.budget.Return(e.decoded)
+		e.decoded = 0
+	}
 	e.data = e.data[:0]
 	hasData := false
 	for line, ok := e.nextLine(); ok; line, ok = e.nextLine() {
 		if len(line) == 0 {
 			if hasData {
-				return name, e.data, nil
+				return e.admit(name, e.data)
 			}
 			name = "" // a name alone isn't an event
 			continue
@@ -151,7 +156,7 @@ func (e *Events) Next() (name string, data []byte, err error) {
 			name = e.name
 		case "data":
 			if !hasData && value != nil && len(value) <= e.limit && e.skipEmptyLine() {
-				return name, value, nil
+				return e.admit(name, value)
 			}
 			if hasData {
 				e.data = append(e.data, '\n')
@@ -179,6 +184,17 @@ func (e *Events) Next() (name string, data []byte, err error) {
 	return "", nil, e.err
 }
 
+// admit returns an event that the caller decodes, if there is memory for its values.
+func (e *Events) admit(name string, data []byte) (string, []byte, error) {
+	if e.decoded = budget.Decoded(data); e.decoded > 0 {
+		if e.err = e.budget.Reserve(e.decoded); e.err != nil {
+			e.decoded = 0
+			return "", nil, e.err
+		}
+	}
+	return name, data, nil
+}
+
 // skipEmptyLine skips an empty line if it has been read.
 func (e *Events) skipEmptyLine() bool {
 	rest := bytes.TrimPrefix(e.buf[e.parsed:], []byte("\r"))
@@ -203,8 +219,8 @@ func (e *Events) Drain() {
 // Close ends the request. The data of the last event is no longer valid.
 func (e *Events) Close() error {
 	e.releaseFull()
-	e.budget.Return(e.reserved)
-	e.reserved = 0
+	e.budget.Return(e.reserved + e.decoded)
+	e.reserved, e.decoded = 0, 0
 	return e.source.Close()
 }
 

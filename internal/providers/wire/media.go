@@ -30,7 +30,7 @@ const MaxMedia = 128 << 20
 // that a large response is never in memory twice.
 func ReadJSON(resp *http.Response, limit int64, into any, secrets ...string) error {
 	defer resp.Body.Close()
-	err := json.UnmarshalRead(budgetOf(resp.Body).Charge(resp.Body, limit), into, Lenient)
+	err := json.UnmarshalRead(budgetOf(resp.Body).ChargeJSON(resp.Body, limit), into, Lenient)
 	if err == nil {
 		return nil
 	}

@@ -123,8 +123,10 @@ func limitsItself(pass *analysis.Pass, call *ast.CallExpr) bool {
 	switch calledFunction(pass, from) {
 	case "bytes.NewReader", "bytes.NewBuffer", "strings.NewReader":
 		return !strings.Contains(calledFunction(pass, call), "compress/")
-	case "(*" + budgetPackage + ".Budget).Charge":
+	case "(*" + budgetPackage + ".Budget).ChargeJSON":
 		return true
+	case "(*" + budgetPackage + ".Budget).Charge":
+		return !strings.Contains(calledFunction(pass, call), "json.")
 	case "io.LimitReader":
 		limit := pass.TypesInfo.Types[from.Args[1]].Value
 		return limit != nil && constant.Compare(limit, token.LEQ, constant.MakeInt64(maxPrefix))

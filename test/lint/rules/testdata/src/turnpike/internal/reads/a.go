@@ -20,9 +20,11 @@ func read(r io.Reader, b *budget.Budget, text []byte, limit int64) {
 	_, _ = io.ReadAll(io.LimitReader(r, limit))   // want `io.ReadAll without a budget`
 	_, _ = io.ReadAll(io.LimitReader(r, 1<<10))
 	_, _ = io.ReadAll(b.Charge(r, limit))
-	_, _ = io.ReadAll(r)                 //budget:own it comes from a test
-	_ = json.NewDecoder(r)               // want `NewDecoder without a budget`
-	_, _ = new(bytes.Buffer).ReadFrom(r) // want `ReadFrom without a budget`
+	_, _ = io.ReadAll(r) //budget:own it comes from a test
+	_ = json.NewDecoder(b.ChargeJSON(r, limit))
+	_ = json.NewDecoder(b.Charge(r, limit)) // want `NewDecoder without a budget`
+	_ = json.NewDecoder(r)                  // want `NewDecoder without a budget`
+	_, _ = new(bytes.Buffer).ReadFrom(r)    // want `ReadFrom without a budget`
 	_ = json.NewDecoder(bytes.NewReader(text))
 	_, _ = gzip.NewReader(bytes.NewReader(text)) // want `gzip.NewReader without a budget`
 }
