@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"turnpike/internal/budget"
 	"turnpike/internal/fault"
 	"turnpike/internal/jsonbody"
 	"turnpike/internal/providers"
@@ -50,10 +51,16 @@ type moderationItem struct {
 	images int
 }
 
+// bytesPerResult is the memory of a result, whose categories are in three maps, and of its JSON.
+const bytesPerResult = 6 << 10
+
 // Moderate flags what the magic inputs of a text request, and nothing else.
 func (s *Simulator) Moderate(ctx context.Context, model string, body []byte) (*providers.Response, error) {
 	items, err := readModerationItems(body)
 	if err != nil {
+		return nil, err
+	}
+	if err := budget.Of(ctx).Reserve(int64(len(items)) * bytesPerResult); err != nil {
 		return nil, err
 	}
 	out := moderation{ID: "modr-" + newID(sha256.Sum256(body), 29), Model: model}
