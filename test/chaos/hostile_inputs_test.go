@@ -17,6 +17,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -188,8 +189,8 @@ func (s *hostileServer) resourceAttacks(t *testing.T) map[string][]hostileInput 
 		"exchangeToken":      {s.issuerAttack(t)},
 		"createFile":         {s.fileAttack(t)},
 		"createBatch":        append(ofField("metadata"), s.batchAttack(t)),
-		"openTunnel":         {{name: "unfinished messages", send: s.unfinished("/v1/tunnel", 1<<20)}},
-		"openResponseSocket": {{name: "unfinished messages", send: s.unfinished("/v1/responses", hostileBody-1000)}, {name: "announcements", send: s.announcements}},
+		"openTunnel":         {{name: "unfinished messages", send: s.unfinished(t, "/v1/tunnel", 1<<20)}},
+		"openResponseSocket": {{name: "unfinished messages", send: s.unfinished(t, "/v1/responses", hostileBody-1000)}, {name: "announcements", send: s.announcements}},
 		"listProviderModels": {{name: "an endless response", path: "/admin/providers/hostile/models"}},
 		"testProvider":       append(ofField("model"), hostileInput{name: "an endless response", path: "/admin/providers/hostile/test", body: []byte(`{"model":"endless"}`)}),
 		"reportLeak":         {s.leakAttack()},
@@ -392,15 +393,19 @@ func (s *hostileServer) dial(n int, path string) (*websocket.Conn, error) {
 
 // unfinished sends the first frame of a message that has more. The response to a ping shows that the
 // server has read it.
-func (s *hostileServer) unfinished(path string, size int) func(n int) (int, error) {
+func (s *hostileServer) unfinished(t *testing.T, path string, size int) func(n int) (int, error) {
 	frame := append(endian.BigEndian.AppendUint64([]byte{0x01, 0x80 | 127}, uint64(size)), make([]byte, 4+size)...)
 	frame = append(frame, 0x89, 0x80, 0, 0, 0, 0) // a ping; masks of zeros change nothing
+	var arrived sync.WaitGroup                    // all messages are there at the same time
+	arrived.Add(hostileAtOnce)
 	return func(n int) (int, error) {
+		defer arrived.Wait()
+		defer arrived.Done()
 		conn, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
 		if err != nil {
 			return 0, err
 		}
-		defer conn.Close()
+		t.Cleanup(func() { conn.Close() })
 		_ = conn.SetDeadline(time.Now().Add(hostileTimeout))
 		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n",
 			path, s.key(operation{}, hostileInput{}, n))
