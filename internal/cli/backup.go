@@ -189,7 +189,7 @@ const maxRevoked = 100
 // revokedText lists what works again after a restore.
 func revokedText(list []backup.Revocation) string {
 	if len(list) == 0 {
-		return "The list next to the backups has no revocation since then. It exists if backup.to is\nset, and is a minute old at most.\n\n"
+		return "The list next to the backups has no revocation since then. Servers write it every\nminute if backup.to is set.\n\n"
 	}
 	var b strings.Builder
 	b.WriteString("This was revoked since the backup and works again:\n")
