@@ -736,8 +736,9 @@ func TestRevokedKeyMakesNoApprovedCall(t *testing.T) {
 		if err := c.decideTool(t, a, true, ""); err != nil {
 			t.Fatal(err)
 		}
-		if got := <-done; !strings.Contains(got, "invalid API key") {
-			t.Errorf("the result is %q, want an invalid key", got)
+		// The response ends within a second of the revocation, which may be before the decision.
+		if got := <-done; !strings.Contains(got, "invalid API key") && !strings.Contains(got, "terminated without response") {
+			t.Errorf("the result is %q, want an invalid key or the end of the response", got)
 		}
 		if got := docs.called(); len(got) != 0 {
 			t.Errorf("the server got %q, want no call", got)
