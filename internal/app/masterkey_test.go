@@ -8,7 +8,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"turnpike/internal/backup"
 	"turnpike/internal/config"
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/keyring"
@@ -81,7 +83,7 @@ func TestChangedMasterKeyOpensExistingSecrets(t *testing.T) {
 }
 
 // TestBackupNamesTheMasterKeyItNeeds checks that a server that was started with the old master key makes backups that
-// can be restored with the new one.
+// can be restored with the new one, and that no other server's are.
 func TestBackupNamesTheMasterKeyItNeeds(t *testing.T) {
 	t.Parallel()
 	eachKeyed(t, func(t *testing.T, cfg config.Config) {
@@ -104,9 +106,38 @@ func TestBackupNamesTheMasterKeyItNeeds(t *testing.T) {
 			if _, err := RestoreKey(config.Config{Data: t.TempDir(), MasterKey: config.Secret(key)}, m); err != nil {
 				t.Error(err)
 			}
+			if err := authenticate(t, cfg, key); err != nil {
+				t.Errorf("a backup of this server: %v", err)
+			}
+			// Someone who can write to the location has the encrypted root key of another backup, and can't use it.
+			cfg.Backup.To = config.SecretURL(t.TempDir())
+			o, err := backupOptions(running, cfg, "test", time.Now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if o.Signer, err = keyring.New(keyring.NewKey()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := backup.Create(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+			if err := authenticate(t, cfg, key); err == nil || !strings.Contains(err.Error(), "signature of the backup is wrong") {
+				t.Errorf("a planted backup: %v", err)
+			}
 			cfg.Backup.To = config.SecretURL(t.TempDir())
 		}
 	})
+}
+
+// authenticate authenticates the backup in backup.to with a master key.
+func authenticate(t *testing.T, cfg config.Config, master string) error {
+	t.Helper()
+	src, err := backup.Open(t.Context(), string(cfg.Backup.To))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Authenticate(src, parsed(t, master))
+	return err
 }
 
 // TestConcurrentMasterKeyChangesHaveOneWinner checks that the other change
