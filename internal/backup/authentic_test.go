@@ -152,6 +152,7 @@ func TestRestoreKnowsWhatWasRevokedSinceTheBackup(t *testing.T) {
 			}
 			log("key.revoked", "key_before")
 			update()
+			now = now.Add(time.Minute)
 			create(t, o)
 			now = now.Add(time.Minute)
 			log("key.revoked", "key_1")

@@ -173,7 +173,9 @@ func useTool(t *testing.T, session *mcp.ClientSession, name string, arguments an
 // toolEntries returns the log entries of tool calls, oldest first.
 func (c *client) toolEntries(t *testing.T) []map[string]any {
 	t.Helper()
-	return slices.DeleteFunc(objects(c.get(t, "/v1/audit?order=asc&limit=100"), "data"), func(e map[string]any) bool { return e["provider"] != "mcp" })
+	out := slices.DeleteFunc(c.entries(t), func(e map[string]any) bool { return e["provider"] != "mcp" })
+	slices.Reverse(out)
+	return out
 }
 
 // loggedTools returns the tool, path, status and error of each call in the log.
@@ -907,8 +909,7 @@ func TestRunsChargeForTools(t *testing.T) {
 			path := l.startRun(t, body)
 			ended := l.waitForEnd(t, path, "completed")
 			total := 0.0
-			for _, e := range l.get(t, "/v1/audit?limit=100").At("data").([]any) {
-				e := e.(map[string]any)
+			for _, e := range l.entries(t) {
 				if e["path"] != path || e["method"] != "POST" {
 					continue
 				}

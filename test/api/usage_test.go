@@ -20,21 +20,23 @@ import (
 // sums are the totals of requests.
 type sums struct{ requests, errors, in, out, credits int64 }
 
-// calls returns the log entries of model requests. It searches by request ID,
-// which doesn't depend on the test's clock.
-func (m *gatewayClient) calls(t *testing.T) (out []map[string]any) {
+// calls returns the log entries of model requests.
+func (m *gatewayClient) calls(t *testing.T) []map[string]any {
+	t.Helper()
+	return slices.DeleteFunc(m.entries(t), func(e map[string]any) bool { return e["model"] == nil })
+}
+
+// entries returns the whole log, to which each poll of a test adds an entry. It searches by
+// request ID, which doesn't depend on the test's clock.
+func (c *client) entries(t *testing.T) (out []map[string]any) {
 	t.Helper()
 	for after := ""; ; {
-		r := m.get(t, "/v1/audit?limit=100"+after)
+		r := c.get(t, "/v1/audit?limit=100"+after)
 		var list struct{ Data []map[string]any }
 		if err := json.Unmarshal(r.Body, &list); err != nil {
 			t.Fatal(err)
 		}
-		for _, e := range list.Data {
-			if e["model"] != nil {
-				out = append(out, e)
-			}
-		}
+		out = append(out, list.Data...)
 		if r.At("has_more") == false {
 			return out
 		}
