@@ -110,13 +110,24 @@ type Caller struct {
 func (c Caller) CanManage(k *Key) bool { return c.checkBounds(k) == nil }
 
 // CanRevoke reports whether the caller may revoke the key.
-func (c Caller) CanRevoke(k *Key) bool { return c.checkBounds(k.withoutContent()) == nil }
+func (c Caller) CanRevoke(k *Key) bool { return c.checkRevoke(k) == nil }
 
 func (c Caller) checkBounds(k *Key) error {
 	if c.Principal == nil {
 		return nil
 	}
-	return c.Principal.checkBounds(k)
+	return cmp.Or(c.Principal.checkBounds(k), c.Principal.checkContentLog(k))
+}
+
+// checkRevoke is checkBounds without what the key reads or hides of the content of requests. An owner can revoke
+// a key that reads content without being able to read it.
+func (c Caller) checkRevoke(k *Key) error {
+	if c.Principal == nil {
+		return nil
+	}
+	rest := *k
+	rest.Scopes = slices.DeleteFunc(slices.Clone(k.Scopes), func(name string) bool { return byNameOnly.Allows(Scope(name)) })
+	return c.Principal.checkBounds(&rest)
 }
 
 // checkKeptLimits returns an error if a key would lose what was spent under a limit that the caller's limits
@@ -277,18 +288,10 @@ func (m *Keys) checkChange(ctx context.Context, tx *db.Tx, by Caller, c accounts
 // Revoke revokes a key and its scoped tokens. Keys that it created keep
 // working. Revoking a revoked key changes nothing.
 func (m *Keys) Revoke(ctx context.Context, tx *db.Tx, by Caller, k *Key) error {
-	if err := by.checkBounds(k.withoutContent()); err != nil {
+	if err := by.checkRevoke(k); err != nil {
 		return err
 	}
 	return m.revoke(ctx, tx, by, k, map[string]any{"key_hint": k.Hint()})
-}
-
-// withoutContent returns the key without the scopes that roles don't have. An owner can revoke a key that
-// reads content without being able to read it.
-func (k *Key) withoutContent() *Key {
-	rest := *k
-	rest.Scopes = slices.DeleteFunc(slices.Clone(k.Scopes), func(name string) bool { return byNameOnly.Allows(Scope(name)) })
-	return &rest
 }
 
 func (m *Keys) revoke(ctx context.Context, tx *db.Tx, by Caller, k *Key, detail map[string]any) error {

@@ -182,6 +182,22 @@ func (p *Principal) checkBounds(k *Key) error {
 	return nil
 }
 
+// checkContentLog returns an error if the key hides more from the content log than the key that manages it. Whoever
+// can change the setting of projects decides what is hidden.
+func (p *Principal) checkContentLog(k *Key) error {
+	switch own := p.ContentDays; {
+	case p.UserID != "" || p.Grant.Allows(ProjectsWrite):
+		return nil
+	case k.ContentOptOut && !p.ContentOptOut:
+		return tooWide("content_log_opt_out", "set content_log_opt_out to false, or use a key with the scope projects:write")
+	case own == nil && k.ContentDays != nil:
+		return tooWide("content_log_days", "set content_log_days to null, or use a key with the scope projects:write")
+	case own != nil && (k.ContentDays == nil || *k.ContentDays < *own):
+		return tooWide("content_log_days", fmt.Sprintf("set content_log_days to at least %d, or use a key with the scope projects:write", *own))
+	}
+	return nil
+}
+
 // tooWide returns the error that a key would exceed the key that manages it.
 func tooWide(param, what string) error {
 	return fault.Param(fault.InsufficientScope, param, "A key may only manage keys that are no wider than itself: %s.", what)

@@ -34,6 +34,7 @@ type keyControls struct {
 	alertThresholds []string
 	alertEmail      string
 	contentDays     string
+	contentOptOut   bool
 	tools           []string
 	externalID      string
 	metadata        []string
@@ -54,6 +55,7 @@ func addKeyControls(cmd *cobra.Command) *keyControls {
 	f.StringSliceVar(&k.alertThresholds, "alert-thresholds", nil, "percentages of the budget that alert people; empty for the workspace's")
 	f.StringVar(&k.alertEmail, "alert-email", "", "address that also gets the alerts; empty for none")
 	f.StringVar(&k.contentDays, "content-log-days", "", "days to keep the content of requests, up to 90; 0 for never, empty for the project's")
+	f.BoolVar(&k.contentOptOut, "content-log-opt-out", false, "let requests keep their content out of the log with the header Service-Content-Log: off")
 	return k
 }
 
@@ -129,6 +131,9 @@ func (c *keyControls) apply(ctx context.Context, tx *db.Tx, e *env, k *access.Ke
 			}
 			k.ContentDays = &days
 		}
+	}
+	if changed("content-log-opt-out") {
+		k.ContentOptOut = c.contentOptOut
 	}
 	if c.gateway == nil {
 		return nil

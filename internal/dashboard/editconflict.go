@@ -48,11 +48,11 @@ func settingsFingerprint(w *accounts.Workspace) string {
 }
 
 func projectFingerprint(p *accounts.Project) string {
-	return fingerprint(p.Name, p.MonthlyBudget, p.AlertThresholds, p.Allowed, p.Raise, p.Limits, p.ContentDays)
+	return fingerprint(p.Name, p.MonthlyBudget, p.AlertThresholds, p.Allowed, p.Raise, p.Limits, p.ContentDays, p.ContentOptOut)
 }
 
 func keyFingerprint(k *access.Key) string {
-	return fingerprint(k.Name, k.Scopes, k.Project, k.MonthlyBudget, k.RateLimit, k.ExpiresAt, k.AllowedIPs, k.AllowedTools, k.AlertThresholds, k.AlertEmail, k.Allowed, k.Raise, k.Limits, k.ExternalID, showMetadata(k.Metadata), k.ContentDays)
+	return fingerprint(k.Name, k.Scopes, k.Project, k.MonthlyBudget, k.RateLimit, k.ExpiresAt, k.AllowedIPs, k.AllowedTools, k.AlertThresholds, k.AlertEmail, k.Allowed, k.Raise, k.Limits, k.ExternalID, showMetadata(k.Metadata), k.ContentDays, k.ContentOptOut)
 }
 
 func endpointFingerprint(e *webhooks.Endpoint) string {

@@ -126,7 +126,7 @@ var fieldNames = map[string]string{
 	"alert_thresholds": "Alert at", "alert_threshold": "The alert", "requests_per_second": "The rate limit", "id": "The ID", "external_id": "The external ID",
 	"oauth": "The grant", "oauth_client_id": "The client ID", "oauth_client_secret": "The client secret", "oauth_scope": "The scope", "oauth_issuer": "The authorization server", "oauth_token_url": "The token URL",
 	"temporary_raise.budget": "The raised budget", "temporary_raise.until": "The last day of the raise", "webhook.url": "The URL", "base_url": "The base URL",
-	"alert_email": "The email", "content_log_days": "Keep content", "key_id": "The key", "timeout_ms": "The timeout", "confirm_name": "The name", "api_key_secret": "The key",
+	"alert_email": "The email", "content_log_days": "Keep content", "content_log_opt_out": "The content log", "key_id": "The key", "timeout_ms": "The timeout", "confirm_name": "The name", "api_key_secret": "The key",
 	"approval_roles": "The roles", "two_approvers": "The number of approvers", "exclude_creator": "This rule",
 }
 

@@ -219,6 +219,7 @@ func (req *request) readKey(q db.Querier, k *access.Key) error {
 	errs[6] = req.readAllowed(&k.Allowed, req.routesIn(q, k.Project))
 	k.AllowedIPs, errs[7] = access.ParseAllowedIPs(words(req.form("allowed_ips")))
 	k.ContentDays, errs[8] = req.formNumber("content_log_days")
+	k.ContentOptOut = req.form("content_log_opt_out") != ""
 	if err := errors.Join(errs[:]...); err != nil {
 		return errors.Join(accounts.CheckName("name", k.Name), k.Check(), err)
 	}

@@ -133,6 +133,7 @@ func updateProject(req *request) (*view, error) {
 	return req.changeProject("project.updated", "Project saved.", func(tx *db.Tx, p *accounts.Project) error {
 		before := projectFingerprint(p)
 		p.Name, p.MonthlyBudget, p.AlertThresholds, p.ContentDays = req.form("name"), budget, thresholds, days
+		p.ContentOptOut = req.form("content_log_opt_out") != ""
 		if err := errors.Join(budgetErr, thresholdsErr, daysErr, req.readAllowed(&p.Allowed, req.routesIn(tx, p.ID)), req.readLimits(&p.Limits, &p.Raise)); err != nil {
 			return errors.Join(accounts.CheckName("name", p.Name), err)
 		}

@@ -136,6 +136,49 @@ func TestHeaderCannotHideContentFromAWorkspaceThatLogs(t *testing.T) {
 	})
 }
 
+// N13: a key that manages keys doesn't turn off what an owner turned on.
+func TestKeysCannotHideMoreContentThanTheKeyThatManagesThem(t *testing.T) {
+	eachShared(t, both, func(t *testing.T, s *harness.Server) {
+		c := newContentReader(t, s)
+		thirty, ten := int64(30), int64(10)
+		for name, x := range map[string]struct {
+			by      access.Key
+			in      map[string]any
+			refused string // the field
+		}{
+			"no settings":                         {by: access.Key{}, in: map[string]any{"name": "new"}},
+			"an opt-out":                          {access.Key{}, map[string]any{"content_log_opt_out": true}, "content_log_opt_out"},
+			"the key's own opt-out":               {by: access.Key{ContentOptOut: true}, in: map[string]any{"content_log_opt_out": true}},
+			"no log, instead of the project's":    {access.Key{}, map[string]any{"content_log_days": 0}, "content_log_days"},
+			"no log, instead of the key's":        {access.Key{ContentDays: &thirty}, map[string]any{"content_log_days": 0}, "content_log_days"},
+			"the project's, instead of the key's": {access.Key{ContentDays: &thirty}, map[string]any{"content_log_days": nil}, "content_log_days"},
+			"fewer days":                          {access.Key{ContentDays: &thirty}, map[string]any{"content_log_days": 10}, "content_log_days"},
+			"more days":                           {by: access.Key{ContentDays: &ten}, in: map[string]any{"content_log_days": 30}},
+			"an opt-out, with projects:write":     {by: access.Key{Scopes: []string{"projects:write"}}, in: map[string]any{"content_log_opt_out": true, "content_log_days": 0}},
+		} {
+			x.by.Tenant, x.by.Name, x.by.Scopes = c.w.In(accounts.Test), name, append(x.by.Scopes, "keys:write", "keys:read")
+			manager, id := s.KeyOf(t, &x.by)
+			child := newKey(manager, map[string]any{"name": "child", "scopes": []string{"keys:read"}, "content_log_days": x.by.ContentDays})
+			for field, value := range x.in {
+				child.Body.(map[string]any)[field] = value
+			}
+			for _, request := range []harness.Request{child, {Method: "PATCH", Path: "/v1/keys/" + id, Key: manager, Body: x.in}} {
+				switch r := c.Do(t, request); {
+				case x.refused == "" && r.Status != 200:
+					t.Errorf("%s: %s: %d %s", name, request.Method, r.Status, r.Body)
+				case x.refused != "" && (r.Status != 403 || r.Text("error.param") != x.refused):
+					t.Errorf("%s: %s: got %d %s, want 403 for %s", name, request.Method, r.Status, r.Body, x.refused)
+				}
+			}
+		}
+		// What hides content can be revoked by a key that couldn't create it.
+		manager, _ := s.Key(t, c.w, accounts.Test, "keys:write")
+		_, id := s.KeyOf(t, &access.Key{Tenant: c.w.In(accounts.Test), Name: "hidden", Scopes: []string{"keys:write"}, ContentOptOut: true})
+		c.Do(t, harness.Request{Method: "PATCH", Path: "/v1/keys/" + id, Key: manager, Body: map[string]any{"name": "n"}}).Want(t, 403, "insufficient_scope")
+		c.Do(t, harness.Request{Method: "DELETE", Path: "/v1/keys/" + id, Key: manager}).Want(t, 200, "")
+	})
+}
+
 func TestContentIsReadOnlyWithItsScopeAndRecorded(t *testing.T) {
 	eachShared(t, both, func(t *testing.T, s *harness.Server) {
 		c := newContentReader(t, s)

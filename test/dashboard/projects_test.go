@@ -29,8 +29,8 @@ func TestProjectsAreManagedByForms(t *testing.T) {
 			b.get(t, list).shows(t, `href="`+page+`"`)
 			chat(t, s, key, id)
 
-			b.post(t, page, url.Values{"name": {"Shop"}, "monthly_budget": {""}}).redirectsTo(t, page)
-			b.get(t, page).shows(t, "<h1>Shop</h1>", "no limit")
+			b.post(t, page, url.Values{"name": {"Shop"}, "monthly_budget": {""}, "content_log_opt_out": {"yes"}}).redirectsTo(t, page)
+			b.get(t, page).shows(t, "<h1>Shop</h1>", "no limit", `name="content_log_opt_out" value="yes" checked`)
 			b.post(t, page+"/archive", nil).redirectsTo(t, page)
 			b.get(t, page).shows(t, "archived", page+"/restore").hides(t, page+"/archive")
 			s.Do(t, harness.Request{Method: "GET", Path: "/v1/models", Key: key, Header: http.Header{"Service-Project": {id}}}).Want(t, 400, "unknown_project")
