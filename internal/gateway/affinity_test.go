@@ -19,7 +19,7 @@ func (r *fixture) firstProvider(workspace, name, body string) string {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	req.session = &session{tenant: workspace, name: name, body: []byte(body)}
+	req.session = &session{tenant: workspace, name: name, of: &request{body: []byte(body)}}
 	list, err := r.current.Load().route(r.t.Context(), anyone(r.env), req.models, catalog.Chat, req)
 	if err != nil {
 		r.t.Fatal(err)
@@ -127,7 +127,7 @@ func TestSessionIsFoundInEveryFormat(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", minPrompt)
 	digest := func(body string) string {
-		return fmt.Sprintf("%x", (&session{tenant: "ws", body: []byte(body)}).find())
+		return fmt.Sprintf("%x", (&session{tenant: "ws", of: &request{body: []byte(body)}}).find())
 	}
 	for name, c := range map[string]struct {
 		first, next string

@@ -133,7 +133,7 @@ func (g *Gateway) Chat(ctx context.Context, c Call) (*Response, error) {
 	if err := r.measureAudio(ctx); err != nil {
 		return nil, err
 	}
-	r.session = c.session(r.body)
+	r.session = c.session(r)
 	s := g.current.Load()
 	targets, err := s.route(ctx, c.owner(), r.models, catalog.Chat, r)
 	if err != nil {
@@ -143,7 +143,7 @@ func (g *Gateway) Chat(ctx context.Context, c Call) (*Response, error) {
 		r.body = withDefaultTier(r.body)
 	}
 	return s.run(ctx, c, r, targets, func(ctx context.Context, t target, maxOutput int64) (*providers.Response, error) {
-		return t.chat(ctx, &providers.ChatRequest{Model: t.offer.Upstream, ID: t.offer.ID, Body: r.body, Stream: r.stream, MaxOutput: maxOutput, BeforeWait: c.BeforeWait})
+		return t.chat(ctx, &providers.ChatRequest{Model: t.offer.Upstream, ID: t.offer.ID, Body: r.body, Index: r.indexed, Stream: r.stream, MaxOutput: maxOutput, BeforeWait: c.BeforeWait})
 	})
 }
 

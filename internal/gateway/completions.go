@@ -21,7 +21,7 @@ func (g *Gateway) Completions(ctx context.Context, c Call) (*Response, error) {
 		return nil, err
 	}
 	r.maxInput = maxTextTokens(c.Body, r.needs)
-	r.session = c.session(c.Body)
+	r.session = c.session(r)
 	s := g.current.Load()
 	targets, err := s.route(ctx, c.owner(), r.models, catalog.Chat, r)
 	if err != nil {
@@ -32,7 +32,7 @@ func (g *Gateway) Completions(ctx context.Context, c Call) (*Response, error) {
 	}
 	c.TransformBody = openai.ToTextCompletion
 	response, err := s.run(ctx, c, r, targets, func(ctx context.Context, t target, maxOutput int64) (*providers.Response, error) {
-		req := &providers.ChatRequest{Model: t.offer.Upstream, ID: t.offer.ID, Body: r.body, Stream: r.stream, MaxOutput: maxOutput, BeforeWait: c.BeforeWait}
+		req := &providers.ChatRequest{Model: t.offer.Upstream, ID: t.offer.ID, Body: r.body, Index: r.indexed, Stream: r.stream, MaxOutput: maxOutput, BeforeWait: c.BeforeWait}
 		if p, ok := t.provider.(providers.Completer); ok {
 			return p.Complete(ctx, req)
 		}

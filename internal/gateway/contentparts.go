@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"turnpike/internal/audio/duration"
 	"turnpike/internal/budget"
 	"turnpike/internal/jsonbody"
@@ -68,17 +66,17 @@ type contentSize struct {
 	needs      *needs
 }
 
-// addContent adds the content in members of a body to the bound of its input.
-func (r *request) addContent(body []byte, members ...string) {
-	for m := range jsonbody.Members(body) {
-		if slices.Contains(members, string(m.Name)) {
-			r.addParts(body[m.Start:m.End])
+// addContent adds the content in members of the body to the bound of its input.
+func (r *request) addContent(members ...string) {
+	for name, value := range r.fields().Members() {
+		if slices.Contains(members, string(name)) {
+			r.addParts(value)
 		}
 	}
 }
 
 // addParts adds a content to the bound of the input: a string, an object, or an array of them.
-func (r *request) addParts(content []byte) {
+func (r *request) addParts(content jsonbody.Value) {
 	c := contentSize{needs: &r.needs}
 	c.add(content, 0)
 	r.maxInput += c.tokens
@@ -86,16 +84,16 @@ func (r *request) addParts(content []byte) {
 	r.audioFiles = append(r.audioFiles, c.audio...)
 }
 
-func (c *contentSize) add(content []byte, depth int) {
-	switch {
-	case len(content) == 0:
+func (c *contentSize) add(content jsonbody.Value, depth int) {
+	switch kind := content.Kind(); {
+	case kind == 0:
 	case depth > maxContentDepth:
 		c.unmeasured = true
-	case content[0] == '[':
-		for element := range jsonbody.Elements(content) {
+	case kind == '[':
+		for element := range content.Elements() {
 			c.add(element, depth+1)
 		}
-	case content[0] == '{':
+	case kind == '{':
 		c.addNode(content, depth)
 	}
 }
@@ -105,15 +103,14 @@ type contentNode struct {
 	kind                            string
 	message                         bool // it has a role
 	other                           bool // it has an object or array that isn't known to be text
-	content, output, source, im, au []byte
+	content, output, source, im, au jsonbody.Value
 }
 
-func (c *contentSize) readNode(node []byte) (n contentNode) {
-	for m := range jsonbody.Members(node) {
-		value := node[m.Start:m.End]
-		switch string(m.Name) {
+func (c *contentSize) readNode(node jsonbody.Value) (n contentNode) {
+	for name, value := range node.Members() {
+		switch string(name) {
 		case "type":
-			n.kind = string(stringOf(value))
+			n.kind = string(value.String())
 		case "role":
 			n.message = true
 		case "content":
@@ -127,10 +124,10 @@ func (c *contentSize) readNode(node []byte) (n contentNode) {
 		case "input_audio":
 			n.au = value
 		default:
-			_, text := messageMembers[string(m.Name)]
-			n.other = n.other || !text && len(value) > 0 && (value[0] == '{' || value[0] == '[')
+			_, text := messageMembers[string(name)]
+			n.other = n.other || !text && (value.Kind() == '{' || value.Kind() == '[')
 			// A provider that ignores case reads another content than the walk.
-			c.unmeasured = c.unmeasured || contentNames.Respells(m.Name)
+			c.unmeasured = c.unmeasured || contentNames.Respells(name)
 		}
 	}
 	if n.kind == "" && n.message {
@@ -139,14 +136,14 @@ func (c *contentSize) readNode(node []byte) (n contentNode) {
 	return n
 }
 
-func (c *contentSize) addNode(node []byte, depth int) {
+func (c *contentSize) addNode(node jsonbody.Value, depth int) {
 	n := c.readNode(node)
-	if n.im != nil || strings.Contains(n.kind, "image") {
+	if n.im.Exists() || strings.Contains(n.kind, "image") {
 		c.needs.vision = true
 	}
 	switch contentKinds[n.kind] {
 	case textual:
-		c.unmeasured = c.unmeasured || n.im != nil || n.au != nil || n.source != nil
+		c.unmeasured = c.unmeasured || n.im.Exists() || n.au.Exists() || n.source.Exists()
 	case nested:
 		c.unmeasured = c.unmeasured || n.kind == "message" && n.other
 		c.add(n.content, depth+1)
@@ -162,7 +159,7 @@ func (c *contentSize) addNode(node []byte, depth int) {
 	}
 }
 
-func (c *contentSize) addDocument(source []byte, depth int) {
+func (c *contentSize) addDocument(source jsonbody.Value, depth int) {
 	switch s := c.readNode(source); s.kind {
 	case "text":
 	case "content":
@@ -175,7 +172,7 @@ func (c *contentSize) addDocument(source []byte, depth int) {
 // addImage counts the maximum for an image instead of its data.
 func (c *contentSize) addImage(n contentNode) {
 	c.tokens += maxInputImageTokens
-	if n.im != nil {
+	if n.im.Exists() {
 		url := string(stringOrMember(n.im, "url"))
 		switch {
 		case strings.HasPrefix(url, "data:image/"):
@@ -184,7 +181,7 @@ func (c *contentSize) addImage(n contentNode) {
 			c.unmeasured = true // it may be something else
 		}
 	}
-	if n.source == nil {
+	if !n.source.Exists() {
 		return
 	}
 	switch string(stringOrMember(n.source, "type")) {
@@ -197,10 +194,10 @@ func (c *contentSize) addImage(n contentNode) {
 }
 
 // addAudio keeps a file for measureAudio. Some providers accept a URL in place of the data.
-func (c *contentSize) addAudio(value []byte) {
+func (c *contentSize) addAudio(value jsonbody.Value) {
 	c.needs.audio = true
 	data := stringOrMember(value, "data")
-	if len(value) == 0 || value[0] != '{' || bytes.IndexByte(data, ':') >= 0 {
+	if value.Kind() != '{' || bytes.IndexByte(data, ':') >= 0 {
 		c.unmeasured = true
 		return
 	}
@@ -250,22 +247,10 @@ func (r *request) maxInputAt(t target) int64 {
 	return max(r.maxInput, maxUnknownInput)
 }
 
-// stringOf returns a string, or nil for any other value.
-func stringOf(value []byte) []byte {
-	switch {
-	case len(value) < 2 || value[0] != '"':
-		return nil
-	case bytes.IndexByte(value, '\\') < 0:
-		return value[1 : len(value)-1]
-	}
-	text, _ := jsontext.AppendUnquote(nil, value) // it is valid
-	return text
-}
-
 // stringOrMember returns a string, or that in a member of an object.
-func stringOrMember(value []byte, name string) []byte {
-	if m, found := jsonbody.FindMember(value, name); found {
-		return stringOf(value[m.Start:m.End])
+func stringOrMember(value jsonbody.Value, name string) []byte {
+	if member := value.Find(name); member.Exists() {
+		return member.String()
 	}
-	return stringOf(value)
+	return value.String()
 }

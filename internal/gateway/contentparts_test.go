@@ -212,10 +212,7 @@ func FuzzContentWalk(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {
 		r := &request{}
-		r.addParts(content)
-		for range jsonbody.Elements(content) {
-			continue
-		}
+		r.addParts(jsonbody.NewIndex(content).Root())
 		if r.maxInput < -int64(len(content)) {
 			t.Errorf("%q counts %d tokens", content, r.maxInput)
 		}
@@ -226,7 +223,7 @@ func BenchmarkContentWalk(b *testing.B) {
 	body := fmt.Appendf(nil, `{"model":"m","tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}],"messages":[{"role":"system","content":"%s"},{"role":"user","content":[{"type":"text","text":"%s"}]}]}`, strings.Repeat("a", 500), strings.Repeat("b", 500))
 	b.ReportAllocs()
 	for b.Loop() {
-		r := &request{}
-		r.addContent(body, "messages")
+		r := &request{body: body}
+		r.addContent("messages")
 	}
 }

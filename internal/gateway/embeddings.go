@@ -49,6 +49,6 @@ func readEmbeddings(body []byte) (*request, error) {
 		return nil, err
 	}
 	r.maxInput = maxTextTokens(body, r.needs)
-	r.addContent(body, "input")
+	r.addContent("input")
 	return r, nil
 }

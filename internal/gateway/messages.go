@@ -38,7 +38,7 @@ func (g *Gateway) Messages(ctx context.Context, c Call, o MessageOptions) (*Resp
 	if err := messages.CheckMaxTokens(r.messages.MaxTokens); err != nil {
 		return nil, err
 	}
-	r.session = c.session(c.Body)
+	r.session = c.session(r)
 	s := g.current.Load()
 	targets, err := s.route(ctx, c.owner(), r.models, catalog.Chat, r)
 	if err != nil {
@@ -47,7 +47,7 @@ func (g *Gateway) Messages(ctx context.Context, c Call, o MessageOptions) (*Resp
 	if err := r.checkMessagePrices(targets); err != nil {
 		return nil, err
 	}
-	m := &messageCall{body: c.Body, options: o, decode: messages.Decode, beforeWait: c.BeforeWait}
+	m := &messageCall{body: c.Body, index: r.indexed, options: o, decode: messages.Decode, beforeWait: c.BeforeWait}
 	return s.run(ctx, c, r, targets, func(ctx context.Context, t target, maxOutput int64) (*providers.Response, error) {
 		return m.send(ctx, t, r.stream, maxOutput)
 	})
@@ -65,7 +65,7 @@ func (g *Gateway) CountTokens(ctx context.Context, c Call, o MessageOptions) (*R
 	if err != nil {
 		return nil, err
 	}
-	m := &messageCall{body: c.Body, options: o, decode: messages.DecodeForCount}
+	m := &messageCall{body: c.Body, index: r.indexed, options: o, decode: messages.DecodeForCount}
 	counted := &request{operation: r.operation, models: r.models, needs: r.needs}
 	return s.run(ctx, c, counted, targets, func(ctx context.Context, t target, _ int64) (*providers.Response, error) {
 		return m.count(ctx, t, g.Simulator)
@@ -75,6 +75,7 @@ func (g *Gateway) CountTokens(ctx context.Context, c Call, o MessageOptions) (*R
 // messageCall sends a request in Anthropic's format to a target.
 type messageCall struct {
 	body    []byte
+	index   *jsonbody.Index // of the body
 	options MessageOptions
 	decode  func(body []byte, version string) (*messages.Request, error)
 
@@ -84,7 +85,7 @@ type messageCall struct {
 }
 
 func (m *messageCall) native(t target, stream bool, maxOutput int64) *providers.MessagesRequest {
-	return &providers.MessagesRequest{Model: t.offer.Upstream, Body: m.body, Stream: stream, MaxOutput: maxOutput, Version: m.options.Version, Beta: allowedBetas(m.options.Beta, t), BetaQuery: m.options.BetaQuery, BeforeWait: m.beforeWait}
+	return &providers.MessagesRequest{Model: t.offer.Upstream, Body: m.body, Index: m.index, Stream: stream, MaxOutput: maxOutput, Version: m.options.Version, Beta: allowedBetas(m.options.Beta, t), BetaQuery: m.options.BetaQuery, BeforeWait: m.beforeWait}
 }
 
 func (m *messageCall) send(ctx context.Context, t target, stream bool, maxOutput int64) (*providers.Response, error) {
@@ -214,7 +215,7 @@ func readMessages(body []byte) (*request, error) {
 	}
 	r.maxInput = maxTextTokens(body, r.needs)
 	if bytes.Count(body, []byte("[")) > 1 { // messages and their blocks are arrays
-		r.addContent(body, "messages", "system")
+		r.addContent("messages", "system")
 	}
 	for _, t := range in.Tools {
 		if t.Type != "" && t.Type != "custom" {

@@ -45,6 +45,6 @@ func readModeration(body []byte) (*request, error) {
 		}
 	}
 	r.maxInput = maxTextTokens(body, r.needs)
-	r.addParts(in.Input)
+	r.addContent("input")
 	return r, nil
 }

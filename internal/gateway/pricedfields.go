@@ -44,15 +44,14 @@ func (g *snapshot) checkFields(r *request, targets []target) ([]target, error) {
 	if !known {
 		names = pricedFields[""]
 	}
-	for m := range jsonbody.Members(r.body) {
+	for name, value := range r.fields().Members() {
 		var field string
-		value := r.body[m.Start:m.End]
-		switch _, priced := names[string(m.Name)]; {
-		case priced && string(value) == "null":
+		switch _, priced := names[string(name)]; {
+		case priced && string(value.Text()) == "null":
 			continue
-		case priced, names.Respells(m.Name):
-			field = string(m.Name)
-		case string(m.Name) == "tools" && r.endpoint == "chat" && hasHostedTool(value):
+		case priced, names.Respells(name):
+			field = string(name)
+		case string(name) == "tools" && r.endpoint == "chat" && hasHostedTool(value):
 			field = hostedToolsField
 		default:
 			continue
@@ -74,16 +73,16 @@ func (g *snapshot) allowsField(t target, field string) bool {
 }
 
 // hasHostedTool reports whether one of the tools of a chat completion isn't the client's.
-func hasHostedTool(tools []byte) bool {
-	for tool := range jsonbody.Elements(tools) {
-		kind, found := jsonbody.FindMember(tool, "type")
-		if !found {
-			if _, function := jsonbody.FindMember(tool, "function"); !function {
+func hasHostedTool(tools jsonbody.Value) bool {
+	for tool := range tools.Elements() {
+		kind := tool.Find("type")
+		if !kind.Exists() {
+			if !tool.Find("function").Exists() {
 				return true
 			}
 			continue
 		}
-		if name := string(stringOf(tool[kind.Start:kind.End])); name != "function" && name != "custom" {
+		if name := string(kind.String()); name != "function" && name != "custom" {
 			return true
 		}
 	}

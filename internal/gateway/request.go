@@ -23,7 +23,8 @@ type request struct {
 	operation    string // its name in telemetry
 	endpoint     string // whose fields the body has: see pricedFields
 	body         []byte
-	models       []string // in the order of preference
+	indexed      *jsonbody.Index // of the body, or of an earlier one: see index
+	models       []string        // in the order of preference
 	stream       bool
 	includeUsage bool
 	choices      int64
@@ -80,10 +81,19 @@ func readChat(body []byte) (*request, error) {
 	}
 	r.maxInput = maxTextTokens(body, r.needs)
 	if bytes.Count(body, []byte("[")) > 1 { // messages and their parts are arrays
-		r.addContent(body, "messages")
+		r.addContent("messages")
 	}
 	return r, nil
 }
+
+// index returns the places of the values in the body.
+func (r *request) index() *jsonbody.Index {
+	r.indexed = r.indexed.Of(r.body)
+	return r.indexed
+}
+
+// fields returns the body as an object.
+func (r *request) fields() jsonbody.Value { return r.index().Root() }
 
 // withEstimatedInput adds the input tokens if the provider didn't count them.
 func (r *request) withEstimatedInput(u providers.Usage, t target) providers.Usage {

@@ -27,7 +27,7 @@ func (g *Gateway) Responses(ctx context.Context, c Call, in *responses.Request) 
 	c.TransformBody = in.ToResponse
 	return s.run(ctx, c, r, targets, func(ctx context.Context, t target, maxOutput int64) (*providers.Response, error) {
 		if native := t.responder(); native != nil {
-			return native.Respond(ctx, &providers.ResponsesRequest{Model: t.offer.Upstream, ID: t.offer.ID, Body: in.Body(), Input: in.Input(), Stream: r.stream,
+			return native.Respond(ctx, &providers.ResponsesRequest{Model: t.offer.Upstream, ID: t.offer.ID, Body: in.Body(), Index: r.indexed, Input: in.Input(), Stream: r.stream,
 				MaxOutput: maxOutput, MaxToolCalls: r.maxToolCalls(), Tools: in.KeptTools(), Stored: in.Stored, Fields: in.ResponseFields(), BeforeWait: c.BeforeWait})
 		}
 		if err := in.Translate(); err != nil {
@@ -50,7 +50,7 @@ func (g *snapshot) routeResponse(ctx context.Context, c Call, in *responses.Requ
 	if err := r.measureAudio(ctx); err != nil {
 		return nil, nil, err
 	}
-	r.session = c.session(in.Body())
+	r.session = c.session(r)
 	r.session.input = in.Input()
 	targets, err := g.route(ctx, c.owner(), r.models, catalog.Chat, r)
 	if err != nil {
@@ -100,13 +100,12 @@ func readResponses(in *responses.Request) (r *request, err error) {
 		return nil, err
 	}
 	r.maxInput = maxTextTokens(in.Body(), r.needs)
-	input, _ := jsonbody.FindMember(in.Body(), "input")
+	input := r.fields().Find("input")
 	if resumed := in.Input(); resumed != nil { // instead of the client's
-		r.maxInput += int64(len(resumed) - (input.End - input.Start))
-		r.addParts(resumed)
-	} else {
-		r.addParts(in.Body()[input.Start:input.End])
+		r.maxInput += int64(len(resumed) - len(input.Text()))
+		input = jsonbody.NewIndex(resumed).Root()
 	}
+	r.addParts(input)
 	return r, nil
 }
 
@@ -117,8 +116,8 @@ func (r *request) boundInput(ctx context.Context, in *responses.Request, targets
 	if slices.ContainsFunc(targets, func(t target) bool { return t.responder() == nil }) {
 		switch err := in.Translate(); {
 		case err == nil:
-			chat := &request{maxInput: maxTextTokens(in.Chat, r.needs)}
-			chat.addContent(in.Chat, "messages")
+			chat := &request{body: in.Chat, maxInput: maxTextTokens(in.Chat, r.needs)}
+			chat.addContent("messages")
 			if err := chat.measureAudio(ctx); err != nil {
 				return err
 			}

@@ -9,6 +9,8 @@ import (
 	"math/rand/v2"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/jsonbody"
 )
 
 // session identifies requests that share the beginning of their prompt, so that they go to the same
@@ -17,7 +19,7 @@ import (
 type session struct {
 	tenant string // two workspaces never share a session
 	name   string // from the client's header; may be empty
-	body   []byte // the client's JSON
+	of     *request
 	input  []byte // replaces the input of a body in the format of the Responses API; may be nil
 
 	read   bool
@@ -25,8 +27,8 @@ type session struct {
 }
 
 // session returns the session of a call.
-func (c Call) session(body []byte) *session {
-	return &session{tenant: c.Principal.WorkspaceID, name: c.Session, body: body}
+func (c Call) session(r *request) *session {
+	return &session{tenant: c.Principal.WorkspaceID, name: c.Session, of: r}
 }
 
 // minPrompt is the size of a prompt from which its first messages identify a session. Providers
@@ -61,13 +63,13 @@ func (s *session) find() []byte {
 	h := sha256.New()
 	writeText(h, 't', s.tenant)
 	p := prompt{limit: maxHashed}
-	p.read(s.body)
+	p.read(s.of.fields())
 	switch {
 	case p.cacheKey != "":
 		writeText(h, 'k', p.cacheKey)
 	case s.name != "":
 		writeText(h, 's', s.name)
-	case len(s.body)+len(s.input) < minPrompt:
+	case len(s.of.body)+len(s.input) < minPrompt:
 		return nil
 	default:
 		if s.input != nil {
@@ -93,33 +95,16 @@ type prompt struct {
 	limit    int            // bytes left to write
 }
 
-// read finds the fields of a body, which is valid JSON.
-func (p *prompt) read(body []byte) {
-	d := jsontext.NewDecoder(bytes.NewBuffer(body), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	if open, err := d.ReadToken(); err != nil || open.Kind() != '{' {
-		return
-	}
-	for d.PeekKind() == '"' {
-		name, err := d.ReadToken()
-		if err != nil {
-			return
-		}
-		field := name.String()
-		value, err := d.ReadValue()
-		if err != nil {
-			return
-		}
-		value = body[d.InputOffset()-int64(len(value)) : d.InputOffset()] // valid for longer
-		switch field {
+// read finds the fields of a body.
+func (p *prompt) read(body jsonbody.Value) {
+	for name, value := range body.Members() {
+		switch string(name) {
 		case "prompt_cache_key":
-			if value.Kind() == '"' {
-				key, _ := jsontext.AppendUnquote(nil, value)
-				p.cacheKey = string(key)
-			}
+			p.cacheKey = string(value.String())
 		case "system", "instructions":
-			p.system = value
+			p.system = value.Text()
 		case "messages", "input", "prompt":
-			p.messages = value
+			p.messages = value.Text()
 		}
 	}
 }

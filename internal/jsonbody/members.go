@@ -36,29 +36,6 @@ func Members(object []byte) iter.Seq[Member] {
 	}
 }
 
-// Elements returns the values of an array, which must be valid JSON. Anything but an array has none.
-func Elements(array []byte) iter.Seq[[]byte] {
-	return func(yield func([]byte) bool) {
-		c := nameCheck{text: array}
-		if c.peek() != '[' {
-			return
-		}
-		c.at++
-		for c.at < len(array) && c.peek() != ']' && c.at < len(array) {
-			start := c.at
-			c.skip()
-			if !yield(bytes.TrimRight(array[start:min(c.at, len(array))], " \t\r\n")) {
-				return
-			}
-			if c.peek() == ',' {
-				c.at++
-			} else if c.at == start { // invalid text
-				return
-			}
-		}
-	}
-}
-
 // FindMember returns the first member with a name.
 func FindMember(object []byte, name string) (m Member, found bool) {
 	for m := range Members(object) {

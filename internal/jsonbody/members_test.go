@@ -32,19 +32,6 @@ func TestMembersHaveTheirNamesAndValues(t *testing.T) {
 	}
 }
 
-func TestElementsAreTheValuesOfAnArray(t *testing.T) {
-	t.Parallel()
-	for array, want := range map[string][]string{` [ 1 , "a,]" ,{"b":[2]},[],null ] `: {"1", `"a,]"`, `{"b":[2]}`, "[]", "null"}, "[]": nil, " [\n]": nil, "{}": nil, "": nil, "[1": {"1"}} {
-		var got []string
-		for e := range jsonbody.Elements([]byte(array)) {
-			got = append(got, string(e))
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%q: got %q, want %q", array, got, want)
-		}
-	}
-}
-
 // FuzzMembers compares with the parser. Invalid text has any members, which are inside of it.
 func FuzzMembers(f *testing.F) {
 	for _, seed := range []string{`{"a":1 ,"b\n":[{}],"c":"\\\""}`, `{"a"`, `{"a`, `{"a":`, `{"a":"`, `{"a":[}`, `{"a":\`, `{"\`} {

@@ -1,13 +1,11 @@
 package providers
 
 import (
-	"bytes"
-	"regexp"
+	"strconv"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"turnpike/internal/fault"
+	"turnpike/internal/jsonbody"
 )
 
 // toolObjects are the objectFields of a tool.
@@ -70,91 +68,45 @@ func (t *fieldTree) below(name string) *fieldTree {
 }
 
 // CheckObjects rejects a request in which the client names an object in the account at the provider.
-func CheckObjects(body []byte) error {
-	if !mayNameObjects(body) {
-		return nil
-	}
-	return objectFields.check("", body)
-}
+func CheckObjects(body *jsonbody.Index) error { return objectFields.check("", body) }
 
 // CheckStateObjects is CheckObjects for an input that Turnpike has composed from stored items.
 func CheckStateObjects(input []byte) error {
-	if !mayNameObjects(input) {
+	return stateFields.check("input", jsonbody.NewIndex(input))
+}
+
+func (t *fieldTree) check(at string, body *jsonbody.Index) error {
+	path, found := t.find(body.Root())
+	if !found {
 		return nil
 	}
-	return stateFields.check("/input", input)
-}
-
-// mayNameObjects is a quick check. Names may contain escapes.
-func mayNameObjects(body []byte) bool {
-	if bytes.Contains(body, []byte(`"container"`)) || bytes.Contains(body, []byte(`"prompt"`)) || bytes.Contains(body, []byte(`\u00`)) {
-		return true
-	}
-	if !bytes.Contains(body, []byte("_id")) {
-		return false
-	}
-	for _, name := range []string{"file_id", "container_id", "vector_store_id", "skill_id"} {
-		if bytes.Contains(body, []byte(name)) {
-			return true
-		}
-	}
-	return false
-}
-
-func (t *fieldTree) check(at string, body []byte) error {
-	d := jsontext.NewDecoder(bytes.NewBuffer(body), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	found, err := t.find(d)
-	if err != nil || !found {
-		return nil // the server rejects what isn't JSON
-	}
-	at = pathOf(at + string(d.StackPointer()))
+	at = strings.TrimPrefix(at+path, ".")
 	return fault.Invalid(at, "%s names an object in the account at the provider, which other workspaces may share. Send the content itself. If only one workspace uses the account, the operator can set private: true for the provider.", at)
 }
 
-// find reads the next value and reports whether it has a field of the tree. If so, the decoder stops there.
-func (t *fieldTree) find(d *jsontext.Decoder) (found bool, err error) {
-	switch kind := d.PeekKind(); {
+// find returns the path of the first field of the tree in a value.
+func (t *fieldTree) find(value jsonbody.Value) (path string, found bool) {
+	switch kind := value.Kind(); {
 	case kind == '"' && t.named:
-		token, err := d.ReadToken()
-		return err == nil && token.String() != "", err
+		return "", len(value.String()) > 0
 	case kind == '[':
-		if _, err = d.ReadToken(); err != nil {
-			return false, err
-		}
-		for d.PeekKind() != ']' {
-			if found, err = t.find(d); found || err != nil {
-				return found, err
+		i := 0
+		for element := range value.Elements() {
+			if path, found = t.find(element); found {
+				return "[" + strconv.Itoa(i) + "]" + path, true
 			}
+			i++
 		}
 	case kind == '{' && len(t.fields) > 0:
-		if _, err = d.ReadToken(); err != nil {
-			return false, err
-		}
-		for d.PeekKind() != '}' {
-			name, err := d.ReadToken()
-			if err != nil {
-				return false, err
-			}
-			next := t.below(name.String())
+		for name, member := range value.Members() {
+			next := t.below(string(name))
 			if next == nil {
-				err = d.SkipValue()
-			} else {
-				found, err = next.find(d)
+				continue
 			}
-			if found || err != nil {
-				return found, err
+			if path, found = next.find(member); found {
+				return "." + string(name) + path, true
 			}
 		}
-	default:
-		return false, d.SkipValue()
 	}
-	_, err = d.ReadToken()
-	return false, err
-}
-
-var arrayIndex = regexp.MustCompile(`/(\d+)`)
-
-// pathOf returns a JSON Pointer in the form that errors have, such as tools[0].container.
-func pathOf(pointer string) string {
-	return strings.TrimPrefix(strings.ReplaceAll(arrayIndex.ReplaceAllString(pointer, "[$1]"), "/", "."), ".")
+	return "", false
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"turnpike/internal/fault"
+	"turnpike/internal/jsonbody"
 	"turnpike/internal/providers"
 )
 
@@ -33,7 +34,7 @@ func TestFieldsThatNameObjectsOfTheProvider(t *testing.T) {
 		"messages[1].content[0].source.file_id":            `{"messages":[{"content":"a"},{"content":[{"type":"image","source":{"type":"file","\u0066ile_id":"file_1"}}]}]}`,
 		"messages[0].content[0].content[0].source.file_id": `{"messages":[{"content":[{"type":"tool_result","content":[{"type":"image","source":{"type":"file","file_id":"file_1"}}]}]}]}`,
 	} {
-		err := providers.CheckObjects([]byte(body))
+		err := providers.CheckObjects(jsonbody.NewIndex([]byte(body)))
 		if f, ok := fault.As(err); !ok || f.Code != fault.InvalidParameter || f.Param != at || !strings.Contains(f.Message, "private: true") {
 			t.Errorf("%s: got %v, want invalid_parameter about %s", body, err, at)
 		}
@@ -46,7 +47,7 @@ func TestFieldsThatNameObjectsOfTheProvider(t *testing.T) {
 		`{"messages":[{"role":"tool","tool_call_id":"call_1","content":"{\"file_id\":\"f\"}"}],"user":"container"}`,
 		`{"input":[{"role":"assistant","content":[{"type":"output_text","annotations":[{"type":"file_citation","file_id":"file_1"}]}]}],"previous_response_id":"resp_1"}`,
 	} {
-		if err := providers.CheckObjects([]byte(body)); err != nil {
+		if err := providers.CheckObjects(jsonbody.NewIndex([]byte(body))); err != nil {
 			t.Errorf("%s: %v", body, err)
 		}
 	}

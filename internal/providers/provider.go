@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"turnpike/internal/catalog"
+	"turnpike/internal/jsonbody"
 )
 
 // Provider is a model provider. Its other interfaces say what it can do.
@@ -41,9 +42,10 @@ type Reranker interface {
 
 // ChatRequest is a chat request for a provider.
 type ChatRequest struct {
-	Model  string // the provider's name for the model, or a deployment's
-	ID     string // the client's name for the model
-	Body   []byte // the client's JSON, which must not be changed
+	Model  string          // the provider's name for the model, or a deployment's
+	ID     string          // the client's name for the model
+	Body   []byte          // the client's JSON, which must not be changed
+	Index  *jsonbody.Index // of a body that was read before; may be nil
 	Stream bool
 	// MaxOutput limits the output tokens, regardless of the body. 0 means no limit.
 	// The gateway has reserved credits for that many.
@@ -65,8 +67,9 @@ type MessageCreator interface {
 
 // MessagesRequest is a request in Anthropic's format for a provider.
 type MessagesRequest struct {
-	Model     string // the provider's name for the model
-	Body      []byte // the client's JSON, which must not be changed
+	Model     string          // the provider's name for the model
+	Body      []byte          // the client's JSON, which must not be changed
+	Index     *jsonbody.Index // of a body that was read before; may be nil
 	Stream    bool
 	MaxOutput int64    // limits the output tokens, as in ChatRequest
 	Version   string   // the client's version of the API; the first one if empty

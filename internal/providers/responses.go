@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"turnpike/internal/jsonbody"
 )
 
 // Responder serves OpenAI's Responses API itself. Other providers get a translated chat request.
@@ -18,9 +20,10 @@ type Responder interface {
 // ResponsesRequest is a request in the format of the Responses API for a provider. The provider
 // stores nothing: earlier items are part of the input.
 type ResponsesRequest struct {
-	Model  string // the provider's name for the model
-	ID     string // the client's name for the model
-	Body   []byte // the client's JSON, which must not be changed
+	Model  string          // the provider's name for the model
+	ID     string          // the client's name for the model
+	Body   []byte          // the client's JSON, which must not be changed
+	Index  *jsonbody.Index // of a body that was read before; may be nil
 	Stream bool
 	// Input replaces the input of the body; nil keeps it.
 	Input jsontext.Value

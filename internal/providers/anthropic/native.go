@@ -68,7 +68,7 @@ func (p *Provider) CountMessageTokens(ctx context.Context, req *providers.Messag
 // forward sends the client's body and returns the size of what was sent.
 func (p *Provider) forward(ctx context.Context, req *providers.MessagesRequest, count bool) (*http.Response, int, error) {
 	if !p.private {
-		if err := providers.CheckObjects(req.Body); err != nil {
+		if err := providers.CheckObjects(req.Index.Of(req.Body)); err != nil {
 			return nil, 0, err
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"turnpike/internal/jsonbody"
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/wire"
 )
@@ -26,7 +27,7 @@ const maxImage = 64 << 20
 // Images generates or edits images.
 func (p *Provider) Images(ctx context.Context, req *providers.ImageRequest) (*providers.ImageResult, error) {
 	var o object
-	if err := o.parseBody(req.Body, req.Model); err != nil {
+	if err := o.parseBody(jsonbody.NewIndex(req.Body), req.Model); err != nil {
 		return nil, err
 	}
 	requestFiles(&o, req)

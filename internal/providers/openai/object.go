@@ -67,10 +67,10 @@ func (o *object) parseEach(source []byte, readValue func(name []byte) error) err
 }
 
 // split is parse for an object that is known to be valid.
-func (o *object) split(source []byte) {
+func (o *object) split(source jsonbody.Value) {
 	o.members = make([]member, 0, usualMembers)
-	for m := range jsonbody.Members(source) {
-		o.members = append(o.members, member{m.Name, source[m.Start:m.End]})
+	for name, value := range source.Members() {
+		o.members = append(o.members, member{name, value.Text()})
 	}
 }
 

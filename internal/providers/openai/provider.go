@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"turnpike/internal/jsonbody"
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/wire"
 )
@@ -180,7 +181,7 @@ func (p *Provider) Moderate(ctx context.Context, model string, body []byte) (*pr
 // forward sends the client's body with the provider's name of the model.
 func (p *Provider) forward(ctx context.Context, model, path string, body []byte) (*http.Response, error) {
 	var o object
-	if err := o.parseBody(body, model); err != nil {
+	if err := o.parseBody(jsonbody.NewIndex(body), model); err != nil {
 		return nil, err
 	}
 	return p.post(ctx, model, path, o.bytes())

@@ -7,16 +7,18 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/fault"
+	"turnpike/internal/jsonbody"
 	"turnpike/internal/providers"
 )
 
 // chatBody returns the client's body with the fields that the provider must get otherwise.
 func (d dialect) chatBody(req *providers.ChatRequest) ([]byte, error) {
 	var o object
-	if err := o.parseBody(req.Body, req.Model); err != nil {
+	index := req.Index.Of(req.Body)
+	if err := o.parseBody(index, req.Model); err != nil {
 		return nil, err
 	}
-	if err := d.checkObjects(req.Body); err != nil {
+	if err := d.checkObjects(index); err != nil {
 		return nil, err
 	}
 	if o.has("store") { // the account is the operator's
@@ -32,7 +34,7 @@ func (d dialect) chatBody(req *providers.ChatRequest) ([]byte, error) {
 }
 
 // checkObjects rejects the names of objects in the account, unless it is private.
-func (d dialect) checkObjects(body []byte) error {
+func (d dialect) checkObjects(body *jsonbody.Index) error {
 	if d.private {
 		return nil
 	}
@@ -41,11 +43,11 @@ func (d dialect) checkObjects(body []byte) error {
 
 // parseBody parses the client's body. It sets the provider's name of the model,
 // and drops the fallbacks, which are Turnpike's own. The gateway has checked the body's syntax.
-func (o *object) parseBody(body []byte, model string) error {
-	if jsontext.Value(body).Kind() != '{' {
+func (o *object) parseBody(body *jsonbody.Index, model string) error {
+	if body.Root().Kind() != '{' {
 		return invalidBody(nil)
 	}
-	o.split(body)
+	o.split(body.Root())
 	o.setString("model", model)
 	o.drop("models")
 	return nil
@@ -66,7 +68,7 @@ func includeUsage(o *object) {
 		return // the provider reports it
 	}
 	var options object
-	options.split(given)
+	options.split(jsonbody.NewIndex(given).Root())
 	options.set("include_usage", "true")
 	o.set("stream_options", string(options.bytes()))
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"turnpike/internal/jsonbody"
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/wire"
 )
@@ -21,7 +22,8 @@ func (p *Provider) HasResponses() bool { return p.hasResponses }
 
 // Respond makes a request to the Responses API.
 func (p *Provider) Respond(ctx context.Context, req *providers.ResponsesRequest) (*providers.Response, error) {
-	if err := p.dialect.checkObjects(req.Body); err != nil {
+	index := req.Index.Of(req.Body)
+	if err := p.dialect.checkObjects(index); err != nil {
 		return nil, err
 	}
 	if !p.dialect.private && req.Input != nil {
@@ -29,7 +31,7 @@ func (p *Provider) Respond(ctx context.Context, req *providers.ResponsesRequest)
 			return nil, err
 		}
 	}
-	body, err := responsesBody(req)
+	body, err := responsesBody(req, index)
 	if err != nil {
 		return nil, err
 	}
@@ -54,9 +56,9 @@ const (
 )
 
 // responsesBody returns the client's body with the fields that the provider must get otherwise.
-func responsesBody(req *providers.ResponsesRequest) ([]byte, error) {
+func responsesBody(req *providers.ResponsesRequest, index *jsonbody.Index) ([]byte, error) {
 	var o object
-	if err := o.parseBody(req.Body, req.Model); err != nil {
+	if err := o.parseBody(index, req.Model); err != nil {
 		return nil, err
 	}
 	o.set("store", "false")

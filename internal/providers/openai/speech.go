@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"turnpike/internal/audio"
+	"turnpike/internal/jsonbody"
 	"turnpike/internal/providers"
 	"turnpike/internal/providers/wire"
 )
@@ -30,7 +31,7 @@ func speechBody(req *providers.SpeechRequest) ([]byte, error) {
 		body = []byte("{}")
 	}
 	var o object
-	if err := o.parseBody(body, req.Model); err != nil {
+	if err := o.parseBody(jsonbody.NewIndex(body), req.Model); err != nil {
 		return nil, err
 	}
 	o.setString("input", req.Input)
