@@ -14,6 +14,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"turnpike/internal/db"
 	"turnpike/internal/keyring"
 	"turnpike/internal/lanes"
@@ -67,6 +69,12 @@ func New(o Options) *Service {
 		DrainTimeout: 2 * timeout})
 	return s
 }
+
+// Describe implements prometheus.Collector.
+func (s *Service) Describe(out chan<- *prometheus.Desc) { prometheus.DescribeByCollect(s, out) }
+
+// Collect reads the metrics for Prometheus.
+func (s *Service) Collect(out chan<- prometheus.Metric) { s.runner.Collect(out) }
 
 // Run sends messages until ctx ends.
 func (s *Service) Run(ctx context.Context) { s.runner.Run(ctx) }
