@@ -125,6 +125,8 @@ func (c *Call) failUnlogged(err error) {
 	f := web.StorageFault(err)
 	c.Status, c.Code = fault.FamilyOf(f.Code).Status, string(f.Code)
 	c.record.Refuse(c.settlement(c.Status, f))
+	c.W.Header().Del("Idempotent-Replayed") // of a response that isn't sent
+	c.W.Header().Del("X-Should-Retry")
 	c.write(c.Status, jsonType, c.render(f))
 }
 

@@ -75,6 +75,26 @@ func TestBodySizeIsLimited(t *testing.T) {
 	}
 }
 
+// TestReplayThatIsNotLoggedIsAnOrdinary503: its headers are those of the error, which can be retried.
+func TestReplayThatIsNotLoggedIsAnOrdinary503(t *testing.T) {
+	eachEngine(t, both, func(t *testing.T, engine string) {
+		c := newClient(t, harness.Start(t, harness.Config(t, engine), harness.NewClock()), accounts.Test)
+		key := c.key
+		create := func(once, id string) *harness.Response {
+			return c.Do(t, harness.Request{Method: "POST", Path: "/v1/projects", Key: key, Body: map[string]any{"id": id}, Header: http.Header{"Idempotency-Key": {once}}})
+		}
+		create("k1", "one").Want(t, 200, "")
+		create("k2", "one").Want(t, 409, "invalid_state")
+		goOn := blockWrites(t, c, engine)
+		defer goOn()
+		for _, once := range []string{"k1", "k2"} {
+			if r := create(once, "one").Want(t, 503, "storage_unavailable"); r.Header.Get("Idempotent-Replayed") != "" || r.Header.Get("X-Should-Retry") == "false" {
+				t.Errorf("got the headers %v", r.Header)
+			}
+		}
+	})
+}
+
 func TestIdempotencyKeyReplaysTheFirstResponse(t *testing.T) {
 	each(t, both, func(t *testing.T, s *harness.Server) {
 		w := s.Workspace(t, "acme")
