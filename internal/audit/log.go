@@ -122,9 +122,14 @@ func (l *Log) write(ctx context.Context, tx *db.Tx, records []*Record) error {
 		}
 		b := Settlement{Entry: e}
 		if by != earlierNone {
+			var jobEnded bool
 			var err error
-			if b.Previous, err = l.settledBefore(ctx, tx, e, by); err != nil {
+			if b.Previous, jobEnded, err = l.settledBefore(ctx, tx, e, by); err != nil {
 				return fmt.Errorf("request log: %w", err)
+			}
+			if jobEnded { // its charge stays
+				changed = changed[:len(changed)-1]
+				continue
 			}
 		}
 		settled = append(settled, b)
@@ -144,26 +149,26 @@ func (l *Log) write(ctx context.Context, tx *db.Tx, records []*Record) error {
 	return l.settle(ctx, tx, settled)
 }
 
-// settledBefore returns the stored entry, or nil if it is open, missing or not charged yet. It
-// inserts a missing one: a write in doubt may still be in progress, and only an
-// insert waits for it.
-func (l *Log) settledBefore(ctx context.Context, tx *db.Tx, e *Entry, by earlier) (old *Entry, err error) {
+// settledBefore returns the stored entry, or nil if it is open, missing or not charged yet, and whether
+// it has the charge of a job that has ended. It inserts a missing one: a write in doubt may still be in
+// progress, and only an insert waits for it.
+func (l *Log) settledBefore(ctx context.Context, tx *db.Tx, e *Entry, by earlier) (old *Entry, jobEnded bool, err error) {
 	open := *e
 	open.Settled = false
 	inserted, err := openRequests.Write(ctx, tx, [][]any{open.appendRow(nil, l.node.ID)})
 	if err != nil || inserted > 0 {
-		return nil, err
+		return nil, false, err
 	}
 	old, err = scanEntry(tx.QueryRow(ctx, "SELECT "+entryColumns+" FROM requests WHERE id = $1"+tx.Lock("requests"), e.RequestID))
 	if err != nil || !old.Settled {
-		return nil, err
+		return nil, false, err
 	}
 	if refused := string(fault.StorageUnavailable); e.ErrorCode != refused || old.ErrorCode == refused {
 		*old = *e // insertRequests doesn't change the settled entry
-	} else if by == earlierSettleIn && old.UsageSource == "" {
-		return nil, nil // the job hasn't ended
+	} else if by == earlierSettleIn {
+		return nil, old.UsageSource != "", nil
 	}
-	return old, nil
+	return old, false, nil
 }
 
 // Recover settles the entries that evicted nodes left open and returns their

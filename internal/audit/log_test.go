@@ -280,7 +280,7 @@ func TestRetryWaitsForTheWriteInDoubt(t *testing.T) {
 	<-inserted
 	err := d.Write(t.Context(), func(tx *db.Tx) error {
 		again := e
-		if old, err := l.settledBefore(t.Context(), tx, &again, earlierWrite); err != nil || old == nil || old.Credits != e.Credits {
+		if old, _, err := l.settledBefore(t.Context(), tx, &again, earlierWrite); err != nil || old == nil || old.Credits != e.Credits {
 			t.Errorf("got %+v (%v), want the entry in doubt", old, err)
 		}
 		return nil
