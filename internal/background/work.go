@@ -111,6 +111,9 @@ func (s *Service) start(ctx context.Context, j *job) error {
 		err = errStale
 	}
 	j.Attempts++
+	if errors.Is(err, db.ErrInDoubt) { // the call isn't made, so the attempt doesn't count
+		_ = s.stops.Add(j).Wait(ctx)
+	}
 	return err
 }
 
