@@ -84,6 +84,7 @@ screenshots: withpostgres ## take the screenshots in docs/images
 
 chaos: setup withpostgres ## run the long form of the crash tests
 	TURNPIKE_CHAOS=full $(TEST) -count=1 -timeout $(CHAOS_TIMEOUT) $(ARGS) ./test/chaos/... ./internal/spend
+	$(if $(ARGS),,TURNPIKE_CHAOS=full $(TEST) -count=1 -timeout $(CHAOS_TIMEOUT) -run '^TestManyLostCommitResponses$$' ./test/api)
 
 .PHONY: chaos-ha
 chaos-ha: ## fail over a Patroni cluster under load (needs Debian packages; TURNPIKE_HA_ROUNDS=1 is the short form)

@@ -43,6 +43,7 @@ type losses func(n int) bool
 
 func noLoss(int) bool       { return false }
 func twoLosses(n int) bool  { return n < 2 }
+func fewLosses(n int) bool  { return n < 4 }
 func allLosses(int) bool    { return true }
 func evenLosses(n int) bool { return n%2 == 0 }
 func oddLosses(n int) bool  { return n%2 == 1 }
@@ -115,13 +116,17 @@ func newDoubtClient(t *testing.T, engine string) *doubtClient {
 		{Name: "media", Type: config.OpenAI, BaseURL: config.Address(c.media.URL + "/v1"), APIKey: "sk-provider", Weight: 1,
 			Models: []config.ProviderModel{{ID: "pic", Kind: "image", Price: &config.ModelPrice{PerImage: "0.001"}}}},
 	}
-	ctx := context.Background()
+	ctx, direct := context.Background(), ""
 	if engine == "sqlite" {
 		ctx = db.LoseResponses(ctx, c.commits.ofQueues)
 	} else {
-		c.cfg.DatabaseURL = config.SecretURL(dbtest.CutResponses(t, string(c.cfg.DatabaseURL), c.commits.ofStatements))
+		direct = string(c.cfg.DatabaseURL)
+		c.cfg.DatabaseURL = config.SecretURL(dbtest.CutResponses(t, direct, c.commits.ofStatements))
 	}
 	c.client = newClient(t, harness.StartWith(ctx, t, c.cfg, harness.NewClock()), accounts.Live)
+	if direct != "" {
+		c.DB = dbtest.Open(t, direct)
+	}
 	c.withPeople(t)
 	c.receiver = newReceiver(t, c.Clock, respond(200))
 	c.endpoint, _ = c.client.endpoint(t, c.receiver.URL)
@@ -216,9 +221,11 @@ var otherWriters = map[string]durableWriter{
 	// Each kind of commit is lost in one of the two. A lost intent to submit is repeated, so not all may be lost.
 	"provider_batches_even": {modelbatches.Queue, "UPDATE batches SET", evenLosses, checkProviderBatch},
 	"provider_batches_odd":  {modelbatches.Queue, "UPDATE batches SET", oddLosses, checkProviderBatch},
-	"fan_out":               {"", "DELETE FROM new_events", twoLosses, func(t *testing.T, c *doubtClient) { c.publish(t, keyRevoked, keyRevoked) }},
-	"mails":                 {"", "UPDATE mails SET status", twoLosses, checkNotified},
-	"notifications":         {notifications.Queue, "DELETE FROM notifications", twoLosses, checkNotified},
+	// More than a response may be interrupted by crashes.
+	"response_starts": {background.Queue, "UPDATE background_responses SET attempts = attempts + 1", fewLosses, checkStreamedResponse},
+	"fan_out":         {"", "DELETE FROM new_events", twoLosses, func(t *testing.T, c *doubtClient) { c.publish(t, keyRevoked, keyRevoked) }},
+	"mails":           {"", "UPDATE mails SET status", twoLosses, checkNotified},
+	"notifications":   {notifications.Queue, "DELETE FROM notifications", twoLosses, checkNotified},
 }
 
 // checkProviderBatch runs a batch at the provider, which gets it once.
