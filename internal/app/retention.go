@@ -50,6 +50,7 @@ func (i *instance) buildRetention(context.Context) error {
 		{Name: "content", Run: i.contents.Purge},
 		{Name: "content without log entries", Run: olderThan(i.archiveWindow, contentlog.PurgeUnlogged)},
 		{Name: "content of deleted users", Run: olderThan(i.now, contentlog.PurgeUsers)},
+		{Name: "shortened retentions", Run: i.conversations.ShortenRetention},
 		{Name: "stored responses", Run: i.conversations.Purge},
 		{Name: "conversations", Run: i.conversations.PurgeConversations},
 		{Name: "media jobs", Run: i.media.Purge},

@@ -121,8 +121,7 @@ func (s *Service) endLines(ctx context.Context, b *Batch) (left int64, err error
 	}
 	for n := int64(endChunk); n == endChunk; {
 		err := s.change(ctx, b, func(tx *db.Tx, b *Batch, _ time.Time) (err error) {
-			n, err = tx.Exec(ctx, fmt.Sprintf(`UPDATE batch_lines SET status = $2, due_at = NULL WHERE batch_id = $1 AND position IN
-				(SELECT position FROM batch_lines WHERE batch_id = $1 AND position > 0 AND status = $3 ORDER BY position LIMIT %d)`, endChunk), b.ID, to, lineWaiting)
+			n, err = tx.Exec(ctx, "UPDATE batch_lines SET status = $2, due_at = NULL WHERE batch_id = $1 AND position IN "+firstIn(lineWaiting, endChunk), b.ID, to)
 			if err != nil {
 				return fmt.Errorf("end lines: %w", err)
 			}

@@ -208,8 +208,14 @@ func (l *line) lease() string { return l.BatchID + "-" + strconv.FormatInt(l.Pos
 
 // linesIn returns the first lines in a state.
 func (s *Service) linesIn(ctx context.Context, b *Batch, status string, limit int) ([]*line, error) {
-	list, err := db.List(ctx, s.DB, scanLine, fmt.Sprintf("SELECT %s FROM batch_lines WHERE batch_id = $1 AND position > 0 AND status = $2 ORDER BY position LIMIT %d", lineColumns, limit), b.ID, status)
+	list, err := db.List(ctx, s.DB, scanLine, "SELECT "+lineColumns+" FROM batch_lines WHERE batch_id = $1 AND position IN "+firstIn(status, limit)+" ORDER BY position", b.ID)
 	return list, db.Wrap(err, "read lines")
+}
+
+// firstIn selects the positions of the first lines of batch $1 in a state, which is waiting or reserved. The state isn't an
+// argument, because the index has only these. SQLite uses it for positions only.
+func firstIn(status string, limit int) string {
+	return fmt.Sprintf("(SELECT position FROM batch_lines WHERE batch_id = $1 AND position > 0 AND status = '%s' ORDER BY position LIMIT %d)", status, limit)
 }
 
 // submit submits the reserved lines, after it has made sure that they weren't before.

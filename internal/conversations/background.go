@@ -119,7 +119,7 @@ func (s *Store) ReadEvents(ctx context.Context, q db.Querier, id string, after i
 
 // GetStatus returns the state of a stored response.
 func (s *Store) GetStatus(ctx context.Context, q db.Querier, id string) (status Status, err error) {
-	row := q.QueryRow(ctx, "SELECT coalesce(status, '') FROM responses WHERE id = $1 AND expires_at > $2", id, s.now().UnixMicro())
+	row := q.QueryRow(ctx, "SELECT coalesce(r.status, '') FROM responses r WHERE r.id = $1 AND "+unexpired("$2"), id, s.now().UnixMicro())
 	if err = row.Scan((*string)(&status)); errors.Is(err, db.ErrNotFound) {
 		err = noSuchResponse(id)
 	}

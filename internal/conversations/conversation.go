@@ -69,7 +69,7 @@ func (s *Store) getConversation(ctx context.Context, q db.Querier, f visibility.
 	var c Conversation
 	var sealed string
 	err := db.Scan(q.QueryRow(ctx, `SELECT id, workspace_id, environment, project, reader, metadata, created_at, expires_at FROM conversations
-		WHERE id = $1 AND expires_at > $2`+lock, id, s.now().UnixMicro()), &c.ID, &c.WorkspaceID, &c.Environment, &c.Project, &c.Reader, &sealed, &c.CreatedAt, &c.ExpiresAt)
+		WHERE id = $1 AND expires_at > $2 AND `+retention("conversations")+" > 0"+lock, id, s.now().UnixMicro()), &c.ID, &c.WorkspaceID, &c.Environment, &c.Project, &c.Reader, &sealed, &c.CreatedAt, &c.ExpiresAt)
 	if errors.Is(err, db.ErrNotFound) || err == nil && !c.visibleTo(f) {
 		return nil, fault.NoSuch("conversation", id)
 	}

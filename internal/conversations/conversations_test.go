@@ -217,6 +217,84 @@ func TestExpiredContentIsPurged(t *testing.T) {
 	})
 }
 
+// keep changes how long the workspace's responses are stored.
+func (f *fixture) keep(t *testing.T, id string, kept time.Duration) {
+	t.Helper()
+	f.write(t, func(tx *db.Tx) error {
+		_, err := accounts.ChangeWorkspace(t.Context(), tx, id, accounts.Change[accounts.Workspace]{At: f.now, Apply: func(w *accounts.Workspace) error {
+			w.ResponseRetention = kept
+			return nil
+		}})
+		return err
+	})
+}
+
+// Readers follow a shorter retention immediately. Rows get their new dates in small transactions.
+func TestShorterRetentionAppliesToStoredContent(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, f *fixture) {
+		w := &accounts.Workspace{Name: "acme"}
+		f.write(t, func(tx *db.Tx) error { return accounts.CreateWorkspace(t.Context(), tx, w, f.now) })
+		of := visibility.Tenant{WorkspaceID: w.ID, Environment: visibility.Live}
+		owner, filter := conversations.Owner{Tenant: of}, visibility.Filter{Tenant: of}
+		saved := func() *conversations.Response {
+			r := f.save(t, owner, "", ids.New(ids.Request))
+			f.write(t, func(tx *db.Tx) error {
+				_, err := tx.Exec(t.Context(), "UPDATE responses SET expires_at = created_at + $2 WHERE id = $1", r.ID, accounts.DefaultResponseRetention.Microseconds())
+				return err
+			})
+			return r
+		}
+		expired := []*conversations.Response{saved(), saved(), saved()}
+		f.now = f.now.Add(2 * time.Hour)
+		recent := saved()
+		c := &conversations.Conversation{Owner: owner, CreatedAt: f.now, ExpiresAt: f.now.Add(accounts.DefaultResponseRetention)}
+		f.write(t, func(tx *db.Tx) error {
+			_, err := f.CreateConversation(t.Context(), tx, c, nil)
+			return err
+		})
+		f.keep(t, w.ID, accounts.MinResponseRetention)
+		for _, r := range expired {
+			_, err := f.Get(t.Context(), f.db, filter, r.ID)
+			_, chain := f.Chain(t.Context(), f.db, filter, r.ID)
+			_, status := f.GetStatus(t.Context(), f.db, r.ID)
+			if !fault.Is(err, fault.NotFound) || !fault.Is(chain, fault.NotFound) || !fault.Is(status, fault.NotFound) {
+				t.Errorf("read an expired response: %v, %v, %v", err, chain, status)
+			}
+		}
+		passes := 0
+		for n := int64(2); n == 2; passes++ {
+			f.write(t, func(tx *db.Tx) (err error) {
+				n, err = f.ShortenRetention(t.Context(), tx, 2)
+				return err
+			})
+		}
+		if passes < 3 || f.count(t, "shortened_retentions") != 0 {
+			t.Errorf("shortened in %d transactions", passes)
+		}
+		f.write(t, func(tx *db.Tx) error {
+			_, err := f.Purge(t.Context(), tx, 10)
+			return err
+		})
+		if n := f.count(t, "responses"); n != 1 {
+			t.Errorf("%d responses are left, want 1", n)
+		}
+		if _, err := f.Get(t.Context(), f.db, filter, recent.ID); err != nil {
+			t.Error(err)
+		}
+		if got, err := f.GetConversation(t.Context(), f.db, filter, c.ID); err != nil || !got.ExpiresAt.Equal(f.now.Add(accounts.MinResponseRetention)) {
+			t.Errorf("got %+v, %v", got, err)
+		}
+		f.keep(t, w.ID, 0)
+		if _, err := f.Get(t.Context(), f.db, filter, recent.ID); !fault.Is(err, fault.NotFound) {
+			t.Errorf("read a response although storing is off: %v", err)
+		}
+		if _, err := f.GetConversation(t.Context(), f.db, filter, c.ID); !fault.Is(err, fault.NotFound) {
+			t.Errorf("read a conversation although storing is off: %v", err)
+		}
+	})
+}
+
 func TestWorkspaceHasLimitedSpace(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, f *fixture) {

@@ -16,7 +16,6 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"turnpike/internal/accounts"
 	"turnpike/internal/budget"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
@@ -240,7 +239,7 @@ func (s *Store) Get(ctx context.Context, q db.Querier, f visibility.Filter, id s
 	if isMessage(id) {
 		return nil, noSuchResponse(id)
 	}
-	r, err := s.scan(q.QueryRow(ctx, "SELECT "+responseColumns+" FROM responses r WHERE r.id = $1 AND r.expires_at > $2", id, s.now().UnixMicro()))
+	r, err := s.scan(q.QueryRow(ctx, "SELECT "+responseColumns+" FROM responses r WHERE r.id = $1 AND "+unexpired("$2"), id, s.now().UnixMicro()))
 	if errors.Is(err, db.ErrNotFound) || err == nil && !r.visibleTo(f) {
 		return nil, noSuchResponse(id)
 	}
@@ -263,7 +262,7 @@ func (s *Store) chain(ctx context.Context, q db.Querier, f visibility.Filter, id
 	rows, err := q.Query(ctx, `WITH RECURSIVE chain (id, depth) AS (
 			SELECT id, 0 FROM responses WHERE id = $1
 			UNION ALL SELECT p.previous_id, c.depth + 1 FROM chain c JOIN responses p ON p.id = c.id WHERE p.previous_id IS NOT NULL AND c.depth < $3)
-		SELECT `+responseColumns+` FROM chain c JOIN responses r ON r.id = c.id WHERE r.expires_at > $2 ORDER BY c.depth DESC`, id, s.now().UnixMicro(), maxChain)
+		SELECT `+responseColumns+` FROM chain c CROSS JOIN responses r WHERE r.id = c.id AND `+unexpired("$2")+` ORDER BY c.depth DESC`, id, s.now().UnixMicro(), maxChain)
 	list, err := db.All(rows, err, func(row db.Row) (*Response, error) {
 		r, err := s.scan(row)
 		if err == nil {
@@ -352,7 +351,7 @@ func (s *Store) Find(ctx context.Context, q db.Querier, f visibility.Filter, ids
 	for id := range byResponse {
 		responses = append(responses, id)
 	}
-	in = db.InQuery{SQL: "SELECT " + responseColumns + " FROM responses r WHERE r.expires_at > $1 AND r.id IN", Args: []any{s.now().UnixMicro()}}
+	in = db.InQuery{SQL: "SELECT " + responseColumns + " FROM responses r WHERE " + unexpired("$1") + " AND r.id IN", Args: []any{s.now().UnixMicro()}}
 	err = db.ByIDs(ctx, q, in, responses, func(row db.Row) error {
 		r, err := s.scan(row)
 		if err != nil || !r.visibleTo(f) {
@@ -405,23 +404,4 @@ func deleteAll(ctx context.Context, tx *db.Tx, ids []string, columns ...string) 
 		}
 	}
 	return n, nil
-}
-
-func init() {
-	accounts.WorkspaceRules.Add(func(ctx context.Context, tx *db.Tx, c accounts.Changed[accounts.Workspace]) error {
-		if c.Before.ResponseRetention == c.After.ResponseRetention {
-			return nil
-		}
-		return limitRetention(ctx, tx, c.After.ID, c.After.ResponseRetention, c.At)
-	})
-}
-
-// limitRetention shortens how long the workspace's stored content is kept, if it is longer.
-func limitRetention(ctx context.Context, tx *db.Tx, workspaceID string, kept time.Duration, now time.Time) error {
-	_, err := tx.Exec(ctx, "UPDATE responses SET expires_at = created_at + $2 WHERE workspace_id = $1 AND expires_at > created_at + $2", workspaceID, kept.Microseconds())
-	if err != nil {
-		return err
-	}
-	_, err = tx.Exec(ctx, "UPDATE conversations SET expires_at = $2 WHERE workspace_id = $1 AND expires_at > $2", workspaceID, now.Add(kept).UnixMicro())
-	return err
 }

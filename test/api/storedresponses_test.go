@@ -177,6 +177,9 @@ func TestWorkspaceTurnsStoringOff(t *testing.T) {
 		})
 		c.ask(t, "GET", "/v1/responses/"+r.Text("id"), nil).Want(t, 404, "not_found")
 		c.ask(t, "POST", "/v1/conversations", map[string]any{}).Want(t, 409, "invalid_state")
+		if err := c.App.RunRetention(t.Context()); err != nil {
+			t.Error(err)
+		}
 	})
 }
 
