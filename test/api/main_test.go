@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"turnpike/test/harness"
+	"turnpike/test/statements"
 )
 
-func TestMain(m *testing.M) { harness.Main(m) }
+func TestMain(m *testing.M) { harness.MainWithStatements(m, statements.API) }

@@ -18,6 +18,7 @@ import (
 	"turnpike/internal/db/dbtest"
 	"turnpike/internal/endusers"
 	"turnpike/test/harness"
+	"turnpike/test/statements"
 )
 
 // commandVariable makes the test program the turnpike command: operators run it in another process.
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(commandVariable) != "" {
 		os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
-	harness.MainWithStatements(m)
+	harness.MainWithStatements(m, statements.Dashboard)
 }
 
 // editors are two people who change the same record: one in a transaction of the test, one through a face.
