@@ -90,8 +90,8 @@ func errUnauthenticated() error {
 
 // Authenticate returns the principal of a bearer secret and records ip as the key's last address.
 func (a *Authenticator) Authenticate(ctx context.Context, bearer, ip string) (*Principal, error) {
-	prefix, ok := ParseSecret(bearer)
-	if !ok || prefix == PrefixAdmin { // which belongs to no workspace
+	kind, ok := ParseSecret(bearer)
+	if !ok || kind == keyring.AdminKey { // which belongs to no workspace
 		return nil, errUnauthenticated()
 	}
 	hash := a.ring.Hash(bearer)
@@ -99,7 +99,7 @@ func (a *Authenticator) Authenticate(ctx context.Context, bearer, ip string) (*P
 	c, ok := a.cache.GetIfPresent(hash)
 	if !ok || now.Sub(c.loadedAt) >= cacheTTL {
 		var err error
-		if c, err = a.load(ctx, prefix, hash, now); err != nil {
+		if c, err = a.load(ctx, kind, hash, now); err != nil {
 			return nil, err
 		}
 	}
@@ -119,12 +119,12 @@ func (a *Authenticator) IsKnown(bearer string) bool {
 	return ok
 }
 
-func (a *Authenticator) load(ctx context.Context, prefix string, hash [32]byte, now time.Time) (*credential, error) {
+func (a *Authenticator) load(ctx context.Context, kind keyring.Kind, hash [32]byte, now time.Time) (*credential, error) {
 	a.mu.RLock()
 	generation := a.generation
 	a.mu.RUnlock()
 	read := a.loadKey
-	if prefix == PrefixScoped {
+	if kind == keyring.ScopedToken {
 		read = a.loadToken
 	}
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)

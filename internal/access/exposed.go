@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"turnpike/internal/db"
+	"turnpike/internal/keyring"
 )
 
 // Exposed is the owner of a leaked secret. Exactly one of Key and Token is set.
@@ -25,19 +26,19 @@ func (m *Keys) KnowsSecret(ctx context.Context, q db.Querier, value string) (boo
 
 // FindExposed finds and locks the owner of a secret in any workspace. It returns nil for unknown secrets.
 func (m *Keys) FindExposed(ctx context.Context, tx *db.Tx, value string) (*Exposed, error) {
-	prefix, ok := ParseSecret(value)
+	kind, ok := ParseSecret(value)
 	if !ok {
 		return nil, nil
 	}
 	find := m.exposedKey
-	if prefix == PrefixScoped {
+	if kind == keyring.ScopedToken {
 		find = m.exposedToken
 	}
 	e, err := find(ctx, tx, hashOf(m.ring, value))
 	if err != nil {
 		return nil, db.IgnoreNotFound(err)
 	}
-	e.Hint = prefix + "…" + lastFour(value)
+	e.Hint = keyring.SecretHint(value)
 	return e, nil
 }
 

@@ -155,7 +155,7 @@ func (k *Key) row() []any {
 // Create stores a new key and returns its secret, which is shown only once.
 func (m *Keys) Create(ctx context.Context, tx *db.Tx, by Caller, k *Key) (value string, err error) {
 	now := m.now()
-	k.Prefix = PrefixOf(k.Environment)
+	k.Prefix = KindOf(k.Environment).Prefix()
 	invalid := errors.Join(accounts.CheckName("name", k.Name), k.Check(), checkExpiry(k.ExpiresAt, now), k.Raise.Check(k.MonthlyBudget, now),
 		accounts.ReplaceLimits(nil, k.Limits))
 	if err := cmp.Or(invalid, by.checkBounds(k)); err != nil {
@@ -167,7 +167,7 @@ func (m *Keys) Create(ctx context.Context, tx *db.Tx, by Caller, k *Key) (value 
 	if err := m.checkKeyLimit(ctx, tx, k, now); err != nil {
 		return "", err
 	}
-	value = newSecret(k.Prefix)
+	value = keyring.NewSecret(KindOf(k.Environment))
 	k.ID = ids.New(ids.Key)
 	k.LastFour = lastFour(value)
 	k.CreatedAt = now

@@ -8,6 +8,7 @@ import (
 	"turnpike/internal/audit"
 	"turnpike/internal/db"
 	"turnpike/internal/ids"
+	"turnpike/internal/keyring"
 	"turnpike/internal/visibility"
 )
 
@@ -69,8 +70,8 @@ func (m *Tokens) playgroundKey(ctx context.Context, tx *db.Tx, by Caller, name s
 // createPlaygroundKey stores the key with a secret that no one learns.
 func (m *Tokens) createPlaygroundKey(ctx context.Context, tx *db.Tx, by Caller, k *Key) error {
 	now := m.now()
-	k.ID, k.Prefix = ids.New(ids.Key), PrefixOf(k.Environment)
-	secret := newSecret(k.Prefix)
+	k.ID, k.Prefix = ids.New(ids.Key), KindOf(k.Environment).Prefix()
+	secret := keyring.NewSecret(KindOf(k.Environment))
 	k.LastFour, k.CreatedAt, k.CreatedBy = lastFour(secret), now, by.Actor.Name
 	_, err := tx.Exec(ctx, db.Insert("keys", "id, workspace_id, environment, name, prefix, scopes, allowed_ips, created_at, created_by, member_id"),
 		k.ID, k.WorkspaceID, string(k.Environment), k.Name, k.Prefix, db.JSON(k.Scopes), "[]", now.UnixMicro(), k.CreatedBy, by.Principal.UserID)

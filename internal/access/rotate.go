@@ -7,6 +7,7 @@ import (
 	"turnpike/internal/accounts"
 	"turnpike/internal/db"
 	"turnpike/internal/fault"
+	"turnpike/internal/keyring"
 )
 
 // Rotation are the options of Rotate. Grace is how long the old secret keeps working.
@@ -43,13 +44,16 @@ func (m *Keys) Rotate(ctx context.Context, tx *db.Tx, by Caller, k *Key, r Rotat
 	if err != nil {
 		return "", err
 	}
-	value = newSecret(k.Prefix)
+	value = keyring.NewSecret(KindOf(k.Environment))
 	if err := m.addSecret(ctx, tx, k.ID, value, now); err != nil {
+		return "", err
+	}
+	if err := storePrefix(ctx, tx, k.ID, value); err != nil {
 		return "", err
 	}
 	tx.Signal(SignalKey, k.ID)
 	return value, m.log(ctx, tx, by, keyAction{"key.rotated", k, map[string]any{
-		"key_hint": k.Prefix + "…" + lastFour(value), "previous_hint": k.Hint(), "grace_period_seconds": int64(r.Grace / time.Second)}})
+		"key_hint": keyring.SecretHint(value), "previous_hint": k.Hint(), "grace_period_seconds": int64(r.Grace / time.Second)}})
 }
 
 // EndGrace invalidates the previous secret immediately.
@@ -81,7 +85,7 @@ func (m *Keys) HasValue(ctx context.Context, q db.Querier, keyID, value string) 
 
 // UseValue replaces the secret of a key that was just created by one that an operator has stored elsewhere.
 func (m *Keys) UseValue(ctx context.Context, tx *db.Tx, k *Key, value string) error {
-	if prefix, ok := ParseSecret(value); !ok || prefix != k.Prefix {
+	if kind, ok := ParseSecret(value); !ok || kind != KindOf(k.Environment) {
 		return fault.Invalid("value_file", "The file must contain a key that Turnpike created, which begins with %s.", k.Prefix)
 	}
 	used, err := db.Value[bool](tx.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM key_secrets WHERE hash = $1)", hashOf(m.ring, value)))
@@ -91,7 +95,18 @@ func (m *Keys) UseValue(ctx context.Context, tx *db.Tx, k *Key, value string) er
 	if used {
 		return fault.Invalid("value_file", "The value in the file belongs to another key.")
 	}
+	if err := storePrefix(ctx, tx, k.ID, value); err != nil {
+		return err
+	}
+	_, k.Prefix = keyring.KindOf(value)
 	_, err = tx.Exec(ctx, "UPDATE key_secrets SET hash = $2, last_four = $3 WHERE key_id = $1 AND retires_at IS NULL", k.ID, hashOf(m.ring, value), lastFour(value))
 	k.LastFour = lastFour(value)
+	return err
+}
+
+// storePrefix stores the prefix of a key's new secret, which differs from that of the old one if the server's prefix has changed.
+func storePrefix(ctx context.Context, tx *db.Tx, keyID, value string) error {
+	_, prefix := keyring.KindOf(value)
+	_, err := tx.Exec(ctx, "UPDATE keys SET prefix = $2 WHERE id = $1 AND prefix <> $2", keyID, prefix)
 	return err
 }

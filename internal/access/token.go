@@ -80,7 +80,7 @@ func (m *Tokens) Mint(ctx context.Context, tx *db.Tx, parent *Principal, t *Toke
 		return "", err
 	}
 	now := m.now()
-	value = newSecret(PrefixScoped)
+	value = keyring.NewSecret(keyring.ScopedToken)
 	t.ID = ids.New(ids.ScopedToken)
 	t.KeyID, t.Tenant = parent.KeyID, parent.Tenant
 	t.Scopes = names

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"turnpike/internal/access"
 	"turnpike/internal/fault"
+	"turnpike/internal/keyring"
 )
 
 // exposedHeaders are the response headers that scripts in a browser may read.
@@ -43,12 +43,18 @@ func (c *Call) setCORS(bearer string) {
 	}
 	h := c.W.Header()
 	h.Add("Vary", "Origin")
-	if strings.HasPrefix(bearer, access.PrefixScoped) ||
-		strings.HasPrefix(bearer, access.PrefixTest) && isLocalOrigin(origin) ||
-		strings.HasPrefix(bearer, access.PrefixLive) && slices.Contains(c.AllowedOrigins, origin) {
+	kind, _ := keyring.KindOf(bearer)
+	if kind == keyring.ScopedToken ||
+		kind == keyring.TestKey && isLocalOrigin(origin) ||
+		kind == keyring.LiveKey && slices.Contains(c.AllowedOrigins, origin) {
 		h.Set("Access-Control-Allow-Origin", origin)
 		h.Set("Access-Control-Expose-Headers", exposedHeaders)
 	}
+}
+
+func isLiveKey(s string) bool {
+	kind, _ := keyring.KindOf(s)
+	return kind == keyring.LiveKey
 }
 
 func isLocalOrigin(origin string) bool {
@@ -64,7 +70,7 @@ func isLocalOrigin(origin string) bool {
 // can read the key.
 func (c *Call) checkBrowser() error {
 	origin := c.R.Header.Get("Origin")
-	if origin == "" || c.Principal.Token != nil || !strings.HasPrefix(c.Principal.KeyHint, access.PrefixLive) || slices.Contains(c.AllowedOrigins, origin) {
+	if origin == "" || c.Principal.Token != nil || !isLiveKey(c.Principal.KeyHint) || slices.Contains(c.AllowedOrigins, origin) {
 		return nil
 	}
 	return fault.New(fault.LiveKeyInBrowser, "Live keys cannot be used in a browser. Create a scoped token on your backend with POST /v1/scoped_tokens and give that to the page.")

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"turnpike/internal/access"
 	"turnpike/internal/clientip"
+	"turnpike/internal/keyring"
 	"turnpike/internal/web"
 )
 
@@ -36,7 +36,7 @@ func FuzzHeaders(f *testing.F) {
 		_, _ = wantsCSV("", mediaType)
 		c := &Call{s: s, Exchange: web.Exchange{R: r, W: httptest.NewRecorder()}}
 		c.setCORS(bearer)
-		if allowed := c.W.Header().Get("Access-Control-Allow-Origin"); allowed != "" && !strings.HasPrefix(bearer, access.PrefixScoped) && !strings.HasPrefix(bearer, access.PrefixTest) {
+		if allowed := c.W.Header().Get("Access-Control-Allow-Origin"); allowed != "" && !strings.HasPrefix(bearer, string(keyring.ScopedToken)) && !strings.HasPrefix(bearer, string(keyring.TestKey)) {
 			t.Errorf("bearer %q from %q may be read by %q", bearer, origin, allowed)
 		}
 	})

@@ -25,6 +25,7 @@ import (
 	"turnpike/internal/app"
 	"turnpike/internal/config"
 	"turnpike/internal/fault"
+	"turnpike/internal/keyring"
 )
 
 // version is set by the linker.
@@ -264,6 +265,7 @@ func (e *env) loadConfig(cmd *cobra.Command) error {
 		return err
 	}
 	e.loaded, e.files = loaded, files
+	keyring.UseHeads(loaded.SecretPrefixes)
 	e.level.Set(loaded.Log.Level)
 	options := &slog.HandlerOptions{Level: &e.level}
 	var to slog.Handler = slog.NewJSONHandler(e.err, options)

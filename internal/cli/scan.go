@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"turnpike/internal/keyring"
 	"turnpike/internal/leaks"
 	"turnpike/internal/leaks/scan"
 )
@@ -24,6 +25,8 @@ type scanFlags struct {
 	report  bool
 	offline bool
 	binary  bool
+
+	prefixes []string
 }
 
 // describeFinding returns where a secret is, and its hint.
@@ -59,6 +62,7 @@ The exit code is 0 if no key was found, 1 if keys were found, and 2 for an error
 	flags.StringVar(&f.git, "git", "", "scan every version of every file in this repository's history, and its messages")
 	flags.StringVar(&f.since, "since", "", "with --git: skip the history of this revision")
 	flags.BoolVar(&f.binary, "binary", false, "also scan binary files larger than 1 MiB")
+	flags.StringSliceVar(&f.prefixes, "prefixes", nil, "the server's secret_prefixes (default: TURNPIKE_SECRET_PREFIXES)")
 	flags.BoolVar(&f.report, "report", false, "report keys to the server at the default URL")
 	flags.BoolVar(&f.offline, "offline", false, "report nothing")
 	flags.StringVar(&f.url, "url", "", "for the report: where the owners of the key can see the leak")
@@ -110,6 +114,10 @@ func (e *env) scan(ctx context.Context, f scanFlags, args []string) error {
 			return exitError{code: 2, err: err}
 		}
 	}
+	if f.prefixes == nil {
+		f.prefixes = strings.Split(os.Getenv("TURNPIKE_SECRET_PREFIXES"), ",")
+	}
+	keyring.UseHeads(f.prefixes)
 	s := &scanner{e, &scan.Reader{Binary: f.binary}}
 	switch {
 	case f.git != "":

@@ -36,6 +36,7 @@ type Config struct {
 	MasterKey       Secret         `name:"master_key" node:"yes" help:"32 random bytes in base64 or hex that encrypt all stored secrets. Required with PostgreSQL, and the same on every node; empty uses the key generated in the data directory."`
 	SetupToken      Secret         `name:"setup_token" help:"Token of the link for the first owner, of at least 20 characters, so that it is known before the first start. It has no effect once there is an owner; empty creates a random one."`
 	TrustedProxies  []netip.Prefix `name:"trusted_proxies" reload:"yes" help:"Addresses or CIDR ranges of reverse proxies. Turnpike trusts their X-Forwarded-For and, if public_url is https, that the client uses HTTPS; empty trusts none."`
+	SecretPrefixes  []string       `name:"secret_prefixes" help:"What secrets such as tp_live_… begin with instead of tp: 2 to 16 lowercase letters and digits. The first one is for new secrets. Secrets that begin with the others, and with tp, keep working; empty uses tp."`
 	AllowedOrigins  []string       `name:"allowed_origins" reload:"yes" help:"Browser origins that may use tp_live_ keys; empty allows none."`
 	MetricsListen   string         `name:"metrics_listen" node:"yes" help:"Address and port of GET /metrics for Prometheus, on a separate listener; empty turns it off."`
 	ShutdownTimeout time.Duration  `name:"shutdown_timeout" default:"30s" min:"0s" max:"1h" help:"How long a stopping server waits for requests in flight."`

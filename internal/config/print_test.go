@@ -30,7 +30,7 @@ func TestPrintShowsOriginsAndCanBeReadBack(t *testing.T) {
 		}
 	}
 	again := mustLoad(t, out.String(), nil, nil)
-	again.AllowedOrigins, again.Agents.UnlimitedHosts, again.TLS.ACME.Domains, again.Audit.Kafka.Brokers, again.Backup.Recipients = nil, nil, nil, nil, nil // the empty list, by either name
+	again.AllowedOrigins, again.SecretPrefixes, again.Agents.UnlimitedHosts, again.TLS.ACME.Domains, again.Audit.Kafka.Brokers, again.Backup.Recipients = nil, nil, nil, nil, nil, nil // the empty list, by either name
 	if !reflect.DeepEqual(again.Config, l.Config) {
 		t.Errorf("read back\n got %+v\nwant %+v", again.Config, l.Config)
 	}

@@ -96,6 +96,9 @@ func (c Config) Validate() error {
 	}
 	c.Audit.check(f)
 	c.OIDC.check(f)
+	for _, head := range c.SecretPrefixes {
+		f.addIf(!keyring.ValidHead(head), "secret_prefixes", "%q can't begin a secret; expected 2 to 16 lowercase letters and digits, such as acme", head)
+	}
 	for _, o := range c.AllowedOrigins {
 		f.note("allowed_origins", originFault(o))
 	}

@@ -1,8 +1,10 @@
 package dashboard
 
 import (
-	"turnpike/internal/access"
+	"strings"
+
 	"turnpike/internal/accounts"
+	"turnpike/internal/keyring"
 	"turnpike/internal/leaks"
 )
 
@@ -13,12 +15,8 @@ type securityData struct {
 	GitLab  bool // GitLab's reports are enabled
 	Base    string
 	Pattern string
-	Words   []string // prefixes of keys
+	Words   []string // prefixes of secrets
 }
-
-// keyPattern finds strings that look like keys. Unlike turnpike scan, it can't verify
-// their checksums.
-const keyPattern = "tp_(?:live|test|scoped)_[0-9A-Za-z]{38}"
 
 func securityPage(req *request) (*view, error) {
 	page := req.page(leaks.IDPrefix)
@@ -27,8 +25,7 @@ func securityPage(req *request) (*view, error) {
 		return nil, err
 	}
 	d := securityData{Reports: reports, Next: req.pager(page, more, func() string { return reports[len(reports)-1].ID }),
-		Policy: req.workspace.LeakPolicy, GitLab: req.s.Leaks.AcceptsGitLab(), Base: req.s.PublicURL, Pattern: keyPattern,
-		Words: []string{access.PrefixLive, access.PrefixTest, access.PrefixScoped}}
+		Policy: req.workspace.LeakPolicy, GitLab: req.s.Leaks.AcceptsGitLab(), Base: req.s.PublicURL, Pattern: keyring.Pattern(), Words: keyring.Prefixes()}
 	return &view{template: "security", title: "Security", data: d}, nil
 }
 
@@ -39,3 +36,6 @@ func setLeakPolicy(req *request) (*view, error) {
 		return nil
 	})
 }
+
+// Join returns the prefixes as one text.
+func (d securityData) Join(separator string) string { return strings.Join(d.Words, separator) }

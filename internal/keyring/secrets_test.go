@@ -1,6 +1,8 @@
 package keyring
 
 import (
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -100,10 +102,54 @@ func TestEveryKindIsFoundMaskedAndHinted(t *testing.T) {
 		if hint := SecretHint(secret); len(hint) != len(kind)+len("…")+4 || !strings.HasPrefix(hint, string(kind)+"…") || Mask(hint) != hint {
 			t.Errorf("%s: the hint is %q", kind, hint)
 		}
-		if len(secret) != kind.size() || len(secret) > MaxSecret {
-			t.Errorf("%s: got %d characters, want %d", kind, len(secret), kind.size())
+		if len(secret) != len(kind)+kind.size() || len(secret) > MaxSecret {
+			t.Errorf("%s: got %d characters, want %d", kind, len(secret), len(kind)+kind.size())
 		}
 	}
+}
+
+// The test isn't parallel, because the prefixes belong to the process. The others run afterwards.
+func TestSecretsWithAnOlderPrefixKeepWorking(t *testing.T) {
+	old := map[Kind]string{}
+	for _, kind := range Kinds[:len(Kinds)-1] {
+		old[kind] = NewSecret(kind)
+	}
+	t.Cleanup(func() { UseHeads(nil) })
+	UseHeads([]string{"acme", "former", "not valid(", "whsec"})
+	pattern := regexp.MustCompile("^" + Pattern() + "$")
+	for kind, value := range old {
+		head := func(s string) string { return s + strings.TrimPrefix(string(kind), "tp") }
+		created := NewSecret(kind)
+		for secret, prefix := range map[string]string{created: head("acme"), value: string(kind), replaceHead(value, "former"): head("former")} {
+			if got, ok := ParseSecret(secret); !ok || got != kind || !strings.HasPrefix(secret, prefix) {
+				t.Errorf("%s: got %q, %t for %s", kind, got, ok, secret)
+			}
+			if at, found := FindSecret([]byte("a=" + secret + ";")); at != 2 || found != secret {
+				t.Errorf("%s: found %q at %d", prefix, found, at)
+			}
+			if got := Mask("a=" + secret + ";"); got != "a="+prefix+"***;" {
+				t.Errorf("%s: masked as %q", prefix, got)
+			}
+			if hint := SecretHint(secret); hint != prefix+"…"+secret[len(secret)-4:] {
+				t.Errorf("%s: the hint is %q", prefix, hint)
+			}
+			if !pattern.MatchString(secret) || !slices.Contains(Prefixes(), prefix) {
+				t.Errorf("%s: a scanner with %s and %q misses it", prefix, Pattern(), Prefixes())
+			}
+		}
+	}
+	other := replaceHead(old[LiveKey], "other")
+	if _, ok := ParseSecret(other); ok || Mask(other) != other {
+		t.Errorf("%s is taken for a secret of this server", other)
+	}
+	if s := webhook.NewSecret(); !pattern.MatchString(s) {
+		t.Errorf("scanners miss %s", s)
+	}
+}
+
+// replaceHead returns a secret with another head and its checksum.
+func replaceHead(secret, head string) string {
+	return string(appendChecksum([]byte(head + secret[2:len(secret)-checkSize])))
 }
 
 func TestUnregisteredKindIsNotCreated(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"turnpike/internal/access"
+	"turnpike/internal/keyring"
 	"turnpike/internal/leaks"
 )
 
@@ -36,7 +36,7 @@ func secretOf(prefix string, seed uint64) string {
 
 func TestFindIgnoresLookalikes(t *testing.T) {
 	t.Parallel()
-	live, test, scoped := secretOf(access.PrefixLive, 1), secretOf(access.PrefixTest, 2), secretOf(access.PrefixScoped, 3)
+	live, test, scoped := secretOf(string(keyring.LiveKey), 1), secretOf(string(keyring.TestKey), 2), secretOf(string(keyring.ScopedToken), 3)
 	changed := []byte(live)
 	changed[20] ^= 1
 	for name, c := range map[string]struct {
@@ -81,7 +81,7 @@ func places(t *testing.T, r io.Reader, room int) []place {
 // A key may lie across the end of any piece that is read.
 func TestReadFindsKeysAcrossBufferBoundaries(t *testing.T) {
 	t.Parallel()
-	live, scoped := secretOf(access.PrefixLive, 1), secretOf(access.PrefixScoped, 3)
+	live, scoped := secretOf(string(keyring.LiveKey), 1), secretOf(string(keyring.ScopedToken), 3)
 	for before := range 130 {
 		text := strings.Repeat("\nx", before) + live + "\n\n" + scoped + strings.Repeat("\n", before)
 		want := []place{{int64(before) + 1, live}, {int64(before) + 3, scoped}}
@@ -105,13 +105,13 @@ func TestReadReturnsTheReadError(t *testing.T) {
 }
 
 func FuzzFind(f *testing.F) {
-	live := secretOf(access.PrefixLive, 1)
+	live := secretOf(string(keyring.LiveKey), 1)
 	f.Add([]byte("tp_live_"+live+"tp_"), uint8(3))
 	f.Add([]byte("tp_scoped_"+live[:20]), uint8(200))
 	f.Fuzz(func(t *testing.T, text []byte, extra uint8) {
 		found := leaks.Find(text)
 		for _, secret := range found {
-			if _, ok := access.ParseSecret(secret); !ok || !bytes.Contains(text, []byte(secret)) {
+			if _, ok := keyring.ParseSecret(secret); !ok || !bytes.Contains(text, []byte(secret)) {
 				t.Fatalf("%q was found in %q", secret, text)
 			}
 		}

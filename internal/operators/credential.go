@@ -86,7 +86,7 @@ const usedInterval = time.Minute
 // Authenticate returns the credential with a value. It reads the database each time, so a revoked one is rejected
 // immediately.
 func (s Credentials) Authenticate(ctx context.Context, d *db.DB, value string) (*Credential, error) {
-	if prefix, ok := access.ParseSecret(value); !ok || prefix != access.PrefixAdmin {
+	if kind, ok := access.ParseSecret(value); !ok || kind != keyring.AdminKey {
 		return nil, errUnauthenticated()
 	}
 	c, err := scanCredential(d.QueryRow(ctx, "SELECT "+credentialColumns+" FROM admin_credentials WHERE hash = $1 AND revoked_at IS NULL", s.hash(value)))

@@ -17,7 +17,7 @@ func TestLeakedKeysAreListed(t *testing.T) {
 		b, viewer := member(t, s, w, accounts.Owner), member(t, s, w, accounts.Viewer)
 		otherOwner := member(t, s, s.Workspace(t, "globex"), accounts.Owner)
 		security := b.in(accounts.Live, "security")
-		b.get(t, security).shows(t, "No live key or webhook secret of this workspace was reported as leaked", "/leaks/report", "tp_(?:live|test|scoped)_[0-9A-Za-z]{38}",
+		b.get(t, security).shows(t, "No live key or webhook secret of this workspace was reported as leaked", "/leaks/report", "(?:tp)_(?:live|test|scoped|admin|session|link)_[0-9A-Za-z]{38}|whsec_[",
 			"useDefault = true", "detectors:", "entry: turnpike scan --offline")
 		key, id := s.Key(t, w, accounts.Live)
 		report := map[string]any{"keys": []string{key}, "url": `https://evil.example/"><script>alert(1)</script>?q=1#<img src=x>`}
