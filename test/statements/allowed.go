@@ -72,3 +72,8 @@ var API = Exceptions{
 	"backup.write":           "A backup reads all tables, not with the writer.",
 	"spend.ReadUserUsage":    rollups,
 }
+
+// Sometimes are the exceptions that tests need only if two requests race.
+var Sometimes = Exceptions{
+	"agents.checkReplacedApproval": perRun,
+}
