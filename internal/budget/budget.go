@@ -9,6 +9,7 @@ package budget
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -30,12 +31,20 @@ const (
 	decodeBytes = 2 * MaxDecode
 )
 
+// ErrFull is the cause of the error for a reservation that the pool has no memory for.
+var ErrFull = errors.New("the memory of requests is in use")
+
 // Pool is the memory and the decoding that all budgets share.
 type Pool struct {
-	mu     sync.Mutex
-	limit  int64
-	used   int64
-	owners map[string]*owner
+	mu      sync.Mutex
+	limit   int64
+	used    int64
+	awaited int64         // of used: what tasks have set aside
+	freed   chan struct{} // closed when memory is returned; nil if no one waits
+	owners  map[string]*owner
+
+	// waiting is held by the task that waits for memory. The others queue behind it.
+	waiting *semaphore.Weighted
 
 	// decoding is counted in bytes. Each Decode counts as an even share at least, so this also
 	// limits how many run: half as many as there are CPUs.
@@ -52,7 +61,7 @@ type owner struct {
 
 // New returns a pool with a number of bytes.
 func New(limit int64) *Pool {
-	return &Pool{limit: limit, owners: map[string]*owner{}, decoding: semaphore.NewWeighted(decodeBytes), share: decodeBytes / max(1, int64(runtime.GOMAXPROCS(0)/2))}
+	return &Pool{limit: limit, owners: map[string]*owner{}, waiting: semaphore.NewWeighted(1), decoding: semaphore.NewWeighted(decodeBytes), share: decodeBytes / max(1, int64(runtime.GOMAXPROCS(0)/2))}
 }
 
 // SetLimit changes the number of bytes.
@@ -60,6 +69,22 @@ func (p *Pool) SetLimit(limit int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.limit = limit
+	p.wake()
+}
+
+// wake lets the task that waits look again.
+func (p *Pool) wake() {
+	if p.freed != nil {
+		close(p.freed)
+		p.freed = nil
+	}
+}
+
+// Used returns the number of bytes that are reserved.
+func (p *Pool) Used() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.used
 }
 
 type contextKey struct{}
@@ -94,9 +119,10 @@ type Budget struct {
 	// unowned budgets reserve nothing, because no one would release it. They limit what is read of a source.
 	unowned bool
 
-	mu   sync.Mutex
-	size int64 // reserved by the request
-	held int64 // of the pool: size without what is free
+	mu      sync.Mutex
+	size    int64 // reserved by the request
+	held    int64 // of the pool: size without what is free, and at least what is awaited
+	awaited int64 // set aside in addition to what is free
 }
 
 // SetOwner sets the workspace when it becomes known. The budget must be empty.
@@ -111,7 +137,7 @@ func (b *Budget) Reserve(bytes int64) error {
 	defer b.mu.Unlock()
 	more := max(0, b.size+bytes-freeBytes) - b.held
 	if more > 0 && !b.pool.reserve(b.owner, more) {
-		f := fault.New(fault.Overloaded, "Too many large requests are in progress. Retry shortly.")
+		f := fault.New(fault.Overloaded, "Too many large requests are in progress. Retry shortly.").Because(ErrFull)
 		f.RetryAfter = time.Second
 		return f
 	}
@@ -127,17 +153,65 @@ func (b *Budget) Return(bytes int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.size -= bytes
-	if less := b.held - max(0, b.size-freeBytes); less > 0 {
+	if less := b.held - max(b.awaited, b.size-freeBytes); less > 0 {
 		b.held -= less
-		b.pool.release(b.owner, less)
+		b.pool.release(b.owner, less, 0)
 	}
 }
 
 // Release releases all memory.
 func (b *Budget) Release() {
-	if b.size > 0 {
-		b.Return(b.size)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.held > 0 {
+		b.pool.release(b.owner, b.held, b.awaited)
 	}
+	b.size, b.held, b.awaited = 0, 0, 0
+}
+
+// Await sets memory aside for all that a task will reserve, and waits until there is some. The
+// budget must be empty: tasks that have memory would wait for each other. All tasks together get
+// up to half of the pool, so one that wants more gets half.
+func (b *Budget) Await(ctx context.Context, bytes int64) error {
+	if bytes <= freeBytes || b.unowned {
+		return nil
+	}
+	p := b.pool
+	if err := p.waiting.Acquire(ctx, 1); err != nil {
+		return fmt.Errorf("wait for memory: %w", err)
+	}
+	defer p.waiting.Release(1)
+	for {
+		got, freed := p.setAside(b.owner, bytes-freeBytes)
+		if freed == nil {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.held, b.awaited = got, got
+			return nil
+		}
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for memory: %w", ctx.Err())
+		}
+	}
+}
+
+// setAside returns the bytes that a task got, or what is closed when there may be more.
+func (p *Pool) setAside(name string, bytes int64) (got int64, freed <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	bytes = min(bytes, p.limit/2)
+	if p.used+bytes > p.limit || p.awaited+bytes > p.limit/2 {
+		if p.freed == nil {
+			p.freed = make(chan struct{})
+		}
+		return 0, p.freed
+	}
+	p.awaited += bytes
+	p.used += bytes
+	p.owner(name).bytes += bytes
+	return bytes, nil
 }
 
 // reserve reports whether the owner may have more bytes: up to half of what the others leave, so
@@ -159,10 +233,12 @@ func (p *Pool) reserve(name string, bytes int64) bool {
 	return true
 }
 
-func (p *Pool) release(name string, bytes int64) {
+func (p *Pool) release(name string, bytes, awaited int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.used -= bytes
+	p.awaited -= awaited
+	p.wake()
 	o := p.owner(name)
 	o.bytes -= bytes
 	p.forget(name, o)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -224,5 +225,89 @@ func TestDecodeIsBoundedAndEndsWithTheRequest(t *testing.T) {
 	}
 	if err := b.Decode(t.Context(), budget.MaxDecode, none); err != nil {
 		t.Errorf("after both: %v", err)
+	}
+}
+
+// Tasks get up to half of the pool, in turn. A live request always gets some of the rest.
+func TestTasksAwaitMemoryInTurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := budget.New(64 * mib)
+		got := make(chan *budget.Budget, 9)
+		await := func(workspace string, bytes int64) {
+			b := begin(t, p, workspace)
+			if err := b.Await(t.Context(), bytes); err != nil {
+				t.Error(err)
+			}
+			got <- b
+		}
+		for range 3 {
+			go await("busy", 20*mib)
+			synctest.Wait()
+		}
+		go await("other", mib)
+		synctest.Wait()
+		if len(got) != 1 {
+			t.Fatalf("%d of 4 tasks have memory, want 1", len(got))
+		}
+		if n := reserveAll(begin(t, p, "live")); n != 22 {
+			t.Errorf("beside a task a workspace got %d MiB, want half of what is left (22)", n)
+		}
+		(<-got).Release()
+		synctest.Wait()
+		if len(got) != 1 {
+			t.Fatalf("%d tasks have memory after the first one, want the second", len(got))
+		}
+		(<-got).Release()
+		synctest.Wait()
+		if len(got) != 2 {
+			t.Errorf("%d tasks have memory after the second one, want the third and a small one", len(got))
+		}
+		p.SetLimit(256 * mib)
+		go await("large", 1000*mib)
+		synctest.Wait()
+		(<-got).Release()
+		(<-got).Release()
+		synctest.Wait()
+		if b := <-got; p.Used() != 128*mib+22*mib-freeMemory {
+			t.Errorf("a task that wants too much has %d bytes with a live request, want half", p.Used())
+		} else {
+			b.Release()
+		}
+	})
+}
+
+// freeMemory is what a budget has without a reservation.
+const freeMemory = 64 << 10
+
+func TestAwaitedMemoryIsThereForLaterReservations(t *testing.T) {
+	t.Parallel()
+	p := budget.New(64 * mib)
+	b := begin(t, p, "task")
+	if err := b.Await(t.Context(), 8*mib); err != nil {
+		t.Fatal(err)
+	}
+	full := begin(t, p, "live")
+	for reserveAll(full) > 0 {
+		full = begin(t, p, "another"+strconv.Itoa(int(p.Used())))
+	}
+	for range 3 {
+		if err := b.Reserve(8 * mib); err != nil {
+			t.Fatalf("awaited memory: %v", err)
+		}
+		if err := b.Reserve(8 * mib); !errors.Is(err, budget.ErrFull) {
+			t.Errorf("more than that: %v, want %v", err, budget.ErrFull)
+		}
+		b.Return(8 * mib)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := begin(t, p, "task").Await(ctx, 32*mib); !errors.Is(err, context.Canceled) {
+		t.Errorf("a task that ends while it waits: %v, want %v", err, context.Canceled)
+	}
+	used := p.Used()
+	b.Release()
+	if got := used - p.Used(); got != 8*mib-freeMemory {
+		t.Errorf("%d bytes were released, want all", got)
 	}
 }

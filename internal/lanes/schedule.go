@@ -181,9 +181,11 @@ func (r *Runner[T]) run(e execution[T]) {
 	for ok := true; ok; {
 		ctx, own := budget.Begin(r.workCtx, e.lane.id)
 		result := r.source.Work(ctx, e.lane.id, e.item)
-		own.Release()
 		l, k := e.lane, e.item.Key()
-		result.Outcome.Then(func() { r.written(l, k, result) })
+		result.Outcome.Then(func() {
+			own.Release() // what is to be written takes memory as well
+			r.written(l, k, result)
+		})
 		e, ok = r.finish(e, result.Healthy)
 	}
 }
