@@ -2,6 +2,7 @@ package batches
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
+	"turnpike/internal/budget"
 	"turnpike/internal/fault"
 	"turnpike/internal/gateway"
 	"turnpike/internal/gateway/responses"
@@ -149,8 +151,9 @@ func (s *Service) failed(b *Batch, st *start, err error) (*result, error) {
 	now := s.Now()
 	retry := &result{line: st.line, attempts: st.attempts(), status: lineWaiting, tries: st.line.Tries}
 	transient := fault.FamilyOf(f.Code).Status >= http.StatusInternalServerError && f.Code != fault.NoProvider
-	if transient && b.Environment == accounts.Live && int(st.line.Tries) < len(retryDelays) {
-		retry.due = new(now.Add(max(retryDelays[st.line.Tries], f.RetryAfter)))
+	tries := min(int(st.line.Tries), len(retryDelays)-1)
+	if transient && b.Environment == accounts.Live && int(st.line.Tries) < len(retryDelays) || errors.Is(err, budget.ErrFull) {
+		retry.due = new(now.Add(max(retryDelays[tries], f.RetryAfter)))
 		retry.tries++
 		retry.upstream = true
 		return retry, nil

@@ -2,6 +2,7 @@ package batches
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -238,8 +239,13 @@ type resultReader struct {
 	done    bool
 }
 
-// resultPage is how many results are in memory.
-const resultPage = 50
+// A page of results ends after so many lines, or bytes.
+const (
+	resultPage  = 50
+	resultBytes = 1 << 20
+)
+
+var errPageFull = errors.New("the page is full")
 
 func (r *resultReader) Read(p []byte) (int, error) {
 	for len(r.ready) == 0 {
@@ -256,21 +262,34 @@ func (r *resultReader) Read(p []byte) (int, error) {
 }
 
 func (r *resultReader) next() error {
-	list, err := db.List(r.ctx, r.service.DB, scanLine, fmt.Sprintf("SELECT %s FROM batch_lines WHERE batch_id = $1 AND position > $2 ORDER BY position LIMIT %d", lineColumns, resultPage), r.batch.ID, r.last)
-	if err != nil {
-		return err
-	}
-	r.done = len(list) < resultPage
-	for _, l := range list {
-		r.last = l.Position
-		if !r.wanted(l.Status) {
-			continue
-		}
-		text, err := r.service.render(r.batch, l)
+	n := 0
+	rows, err := r.service.DB.Query(r.ctx, fmt.Sprintf("SELECT %s FROM batch_lines WHERE batch_id = $1 AND position > $2 ORDER BY position LIMIT %d", lineColumns, resultPage), r.batch.ID, r.last)
+	err = db.Each(rows, err, func(row db.Row) error {
+		l, err := scanLine(row)
 		if err != nil {
 			return err
 		}
-		r.ready = append(append(r.ready, text...), '\n')
+		n, r.last = n+1, l.Position
+		return r.add(l)
+	})
+	if errors.Is(err, errPageFull) {
+		return nil
+	}
+	r.done = n < resultPage
+	return err
+}
+
+// add appends the result of a line to what is ready.
+func (r *resultReader) add(l *line) error {
+	if !r.wanted(l.Status) {
+		return nil
+	}
+	text, err := r.service.render(r.batch, l)
+	if err != nil {
+		return err
+	}
+	if r.ready = append(append(r.ready, text...), '\n'); len(r.ready) > resultBytes {
+		return errPageFull
 	}
 	return nil
 }

@@ -37,6 +37,7 @@ const (
 	// reserveChunk and collectChunk are how many lines a transaction reserves or ends. The lines of a
 	// reserveChunk are prepared concurrently.
 	reserveChunk = 100
+	reserveBytes = 8 << 20
 	collectChunk = 200
 	// submitTimeout limits a submission. submitSettled is after how long the provider lists a batch
 	// whose submission was interrupted.
@@ -64,6 +65,9 @@ func (s *Service) chooseUpstream(b *Batch, models []string) string {
 // advanceUpstream does the next thing for a batch that a provider runs, and returns when the batch is
 // due next.
 func (s *Service) advanceUpstream(ctx context.Context, b *Batch) (*time.Time, error) {
+	if err := s.awaitUpload(ctx, b); err != nil {
+		return nil, err
+	}
 	now := s.Now()
 	stopping := b.Status == Cancelling || !now.Before(b.ExpiresAt)
 	if b.UpstreamID != "" {
@@ -99,6 +103,7 @@ func (s *Service) reserveLines(ctx context.Context, b *Batch) (n int, err error)
 	if err != nil || len(list) == 0 {
 		return 0, err
 	}
+	list = firstBytes(list)
 	p, denied, err := s.authorize(ctx, b, s.Now())
 	if err != nil {
 		return 0, err
@@ -133,6 +138,17 @@ func (s *Service) reserveLines(ctx context.Context, b *Batch) (n int, err error)
 		stored = err
 	}
 	return len(list), err
+}
+
+// firstBytes returns the first lines, which together have at most reserveBytes, and at least one.
+func firstBytes(list []*line) []*line {
+	bytes := int64(0)
+	for i, l := range list {
+		if bytes += l.Length; bytes > reserveBytes && i > 0 {
+			return list[:i]
+		}
+	}
+	return list
 }
 
 // prepare reserves the maximum cost of a line, and checks that the provider's format can express it.

@@ -26,6 +26,9 @@ const (
 	// maxInputErrors is how many problems a failed batch lists.
 	maxInputErrors = 100
 	maxCustomID    = 512
+	// A provider's batch API gets batches with so many models, and names of so many bytes.
+	maxModels = 100
+	maxModel  = 512
 	// loadChunk is how many lines a transaction stores.
 	loadChunk = 1000
 	// lineOverhead is how many bytes a line may have besides its body.
@@ -160,8 +163,10 @@ func (e *inputErrors) check(b *Batch, limits Limits, n int64, text []byte) error
 		return e.add(n, fault.MissingParameter, "body", "body is required: an object.")
 	}
 	invalid := json.Unmarshal(in.Body, &fields, lenient) != nil // other types fail when the request is made
-	e.models[fields.Model] = true
-	e.dynamic = e.dynamic || invalid || fields.Model == "" || fields.Models != nil
+	e.dynamic = e.dynamic || invalid || fields.Model == "" || fields.Models != nil || len(fields.Model) > maxModel || len(e.models) > maxModels
+	if !e.dynamic {
+		e.models[fields.Model] = true
+	}
 	switch {
 	case fields.Stream:
 		return e.add(n, fault.InvalidParameter, "body.stream", "Requests of a batch can't be streamed. Omit stream.")
@@ -185,6 +190,9 @@ func (e *inputErrors) addFault(n int64, err error) error {
 // validate checks the whole input before a line of it runs, and returns the number of requests, and
 // their problems and models.
 func (s *Service) validate(ctx context.Context, b *Batch) (total int64, e *inputErrors, err error) {
+	if err := s.awaitLines(ctx, b); err != nil {
+		return 0, nil, err
+	}
 	e = &inputErrors{seen: map[string]int64{}, models: map[string]bool{}}
 	content, err := s.Files.Open(ctx, b.input(), 0)
 	if errors.Is(err, files.ErrGone) {
@@ -218,6 +226,9 @@ func (e *inputErrors) tooMany(limit int) error {
 
 // load stores the lines, due immediately. It may be repeated.
 func (s *Service) load(ctx context.Context, b *Batch) error {
+	if err := s.awaitLines(ctx, b); err != nil {
+		return err
+	}
 	content, err := s.Files.Open(ctx, b.input(), 0)
 	if err != nil {
 		return err
