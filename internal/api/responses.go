@@ -17,7 +17,7 @@ func createResponse(c *Call) error {
 	if err != nil {
 		return err
 	}
-	r, err := responses.Read(body)
+	r, err := c.decodeResponse(body)
 	if err != nil {
 		return err
 	}
@@ -50,6 +50,14 @@ func createResponse(c *Call) error {
 	}
 	c.sendModelResponse(response, response.Body)
 	return nil
+}
+
+// decodeResponse decodes a request to the Responses API, which is kept beside its body.
+func (c *Call) decodeResponse(body []byte) (*responses.Request, error) {
+	if err := c.budget.Reserve(int64(len(body))); err != nil {
+		return nil, err
+	}
+	return responses.Read(body)
 }
 
 // warn reports in a header what was left out of the request.

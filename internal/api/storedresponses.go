@@ -184,7 +184,7 @@ func countInputTokens(c *Call) error {
 	if err != nil {
 		return err
 	}
-	r, err := responses.Read(body)
+	r, err := c.decodeResponse(body)
 	if err != nil {
 		return err
 	}

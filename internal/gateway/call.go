@@ -13,6 +13,7 @@ import (
 	"turnpike/internal/access"
 	"turnpike/internal/accounts"
 	"turnpike/internal/audit"
+	"turnpike/internal/budget"
 	"turnpike/internal/catalog"
 	"turnpike/internal/credits"
 	"turnpike/internal/endusers"
@@ -162,9 +163,24 @@ const tierField = "service_tier"
 
 func withDefaultTier(body []byte) []byte { return jsonbody.ReplaceMember(body, tierField, `"default"`) }
 
+// translationCopies is how many copies of a body there are while it is translated for a provider: the
+// decoded request, and the body in the provider's format.
+const translationCopies = 2
+
+// reserveTranslation reserves the memory of a translation, which release returns.
+func (c Call) reserveTranslation(ctx context.Context) (release func(), err error) {
+	of, bytes := budget.Of(ctx), translationCopies*int64(len(c.Body))
+	return func() { of.Return(bytes) }, of.Reserve(bytes)
+}
+
 // run makes a model call: rate limits, reservation, log, provider, settlement. Settling the
 // log entry ends the reservation; the end of the response frees the slot in flight.
 func (g *snapshot) run(ctx context.Context, c Call, r *request, targets []target, send sendFunc) (*Response, error) {
+	release, err := c.reserveTranslation(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	if err := g.identifyUser(ctx, &c, r.user); err != nil {
 		return nil, err
 	}

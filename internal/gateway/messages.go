@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"turnpike/internal/budget"
 	"turnpike/internal/catalog"
 	"turnpike/internal/fault"
 	"turnpike/internal/gateway/messages"
@@ -92,7 +93,7 @@ func (m *messageCall) send(ctx context.Context, t target, stream bool, maxOutput
 	if p, ok := t.provider.(providers.MessageCreator); ok {
 		return p.Messages(ctx, m.native(t, stream, maxOutput))
 	}
-	body, err := m.chat(t)
+	body, err := m.chat(ctx, t)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +114,7 @@ func (m *messageCall) count(ctx context.Context, t target, fallback providers.Pr
 	if p, ok := t.provider.(providers.MessageCreator); ok {
 		return p.CountMessageTokens(ctx, m.native(t, false, 0))
 	}
-	body, err := m.chat(t)
+	body, err := m.chat(ctx, t)
 	if err != nil {
 		return nil, err
 	}
@@ -125,8 +126,11 @@ func (m *messageCall) count(ctx context.Context, t target, fallback providers.Pr
 }
 
 // chat translates the request for a target that has no Messages API.
-func (m *messageCall) chat(t target) (_ []byte, err error) {
+func (m *messageCall) chat(ctx context.Context, t target) (_ []byte, err error) {
 	if m.translated == nil {
+		if err := budget.Of(ctx).Reserve(int64(len(m.body))); err != nil {
+			return nil, err
+		}
 		if m.translated, err = m.decode(m.body, m.options.Version); err != nil {
 			return nil, err
 		}

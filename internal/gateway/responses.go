@@ -76,6 +76,11 @@ func (g *Gateway) CountResponseTokens(ctx context.Context, c Call, in *responses
 	if _, err := g.current.Load().route(ctx, c.owner(), r.models, catalog.Chat, r); err != nil {
 		return 0, err
 	}
+	release, err := c.reserveTranslation(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer release()
 	if err := in.Translate(); err != nil {
 		return 0, err
 	}

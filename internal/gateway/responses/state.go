@@ -1,12 +1,14 @@
 package responses
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"turnpike/internal/fault"
+	"turnpike/internal/jsonbody"
 	"turnpike/internal/openai"
 	"turnpike/internal/providers"
 )
@@ -102,17 +104,17 @@ func CheckItems(items []jsontext.Value, at string) error {
 	return nil
 }
 
-// Items returns the input as items. References are left as they are.
-func (r *Request) Items() ([]jsontext.Value, error) {
+// Items returns the input as items, which are parts of the body. References are left as they are.
+func (r *Request) Items() (items []jsontext.Value, err error) {
 	if r.in.Input.Kind == jsontext.KindString {
 		item, err := json.Marshal(map[string]any{"type": "message", "role": "user", "content": []any{map[string]string{"type": "input_text", "text": r.in.Input.Text}}}, json.Deterministic(true))
 		return []jsontext.Value{item}, err
 	}
-	var in struct {
-		Input []jsontext.Value `json:"input"`
+	in, _ := jsonbody.FindMember(r.body, "input")
+	for item := range jsonbody.Elements(r.body[in.Start:in.End]) {
+		items = append(items, slices.Clip(item))
 	}
-	err := json.Unmarshal(r.body, &in)
-	return in.Input, err
+	return items, nil
 }
 
 // OwnItems returns the input as items, without those that Resume put before it.

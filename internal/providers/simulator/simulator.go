@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"slices"
 	"time"
 
 	"turnpike/internal/fault"
@@ -117,7 +116,10 @@ func (s *Simulator) count(ctx context.Context, r *request, reply *reply, bodySiz
 
 // digest returns the seed of all IDs: equal requests get equal IDs.
 func digest(req *providers.ChatRequest) [sha256.Size]byte {
-	return sha256.Sum256(slices.Concat([]byte(req.Model), []byte{0}, req.Body))
+	h := sha256.New()
+	fmt.Fprintf(h, "%s\x00", req.Model)
+	h.Write(req.Body)
+	return [sha256.Size]byte(h.Sum(nil))
 }
 
 // errCut ends a response that [[sim:cut]] truncates.
