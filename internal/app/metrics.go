@@ -25,7 +25,7 @@ type metricsServer struct {
 }
 
 func (i *instance) startMetrics(context.Context) (err error) {
-	parts := []prometheus.Collector{i.hooks, i.telemetry, callsInFlight(i.gateway), buildInfo(i.version),
+	parts := []prometheus.Collector{i.hooks, i.telemetry, callsInFlight(i.gateway), requestMemoryInUse(i.memory), buildInfo(i.version),
 		i.store.DB, i.node, i.leases, i.limiter, i.outbox, i.media, i.background, i.batches, i.agents, i.notifications, backup.Metrics{DB: i.store.DB}, configMetrics{i}}
 	if i.archive != nil {
 		parts = append(parts, i.archive)

@@ -25,6 +25,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
+	"turnpike/internal/budget"
 	"turnpike/internal/gateway"
 )
 
@@ -130,6 +131,11 @@ func hasCollector(signal string) (bool, error) {
 func callsInFlight(g *gateway.Gateway) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_model_calls_in_flight", Help: "Model calls in progress on this node."},
 		func() float64 { return float64(g.InFlight()) })
+}
+
+func requestMemoryInUse(p *budget.Pool) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "turnpike_request_memory_bytes", Help: "Memory of limits.bodies_bytes in use on this node."},
+		func() float64 { return float64(p.Used()) })
 }
 
 func (t *telemetry) observe(o gateway.Observation) {
