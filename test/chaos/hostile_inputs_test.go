@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -188,9 +189,9 @@ func (s *hostileServer) resourceAttacks(t *testing.T) map[string][]hostileInput 
 	all := map[string][]hostileInput{
 		"exchangeToken":      {s.issuerAttack(t)},
 		"createFile":         {s.fileAttack(t)},
-		"createBatch":        append(ofField("metadata"), s.batchAttack(t)),
-		"openTunnel":         {{name: "unfinished messages", send: s.unfinished(t, "/v1/tunnel", 1<<20)}},
-		"openResponseSocket": {{name: "unfinished messages", send: s.unfinished(t, "/v1/responses", hostileBody-1000)}, {name: "announcements", send: s.announcements}},
+		"createBatch":        append(ofField("metadata"), s.batchAttacks(t)...),
+		"openTunnel":         {{name: "unfinished messages", send: s.unfinished(t, "/v1/tunnel", 1<<20), turns: hostileAtOnce}},
+		"openResponseSocket": {{name: "unfinished messages", send: s.unfinished(t, "/v1/responses", hostileBody-1000), turns: hostileAtOnce}, {name: "announcements", send: s.announcements}},
 		"listProviderModels": {{name: "an endless response", path: "/admin/providers/hostile/models"}},
 		"testProvider":       append(ofField("model"), hostileInput{name: "an endless response", path: "/admin/providers/hostile/test", body: []byte(`{"model":"endless"}`)}),
 		"reportLeak":         {s.leakAttack()},
@@ -222,7 +223,7 @@ func (s *hostileServer) modelAttacks(t *testing.T) map[string][]hostileInput {
 	t.Helper()
 	const model = `"model":"gpt-4o-mini"`
 	messages := list(`{"role":"user","content":"x"}`, hostileValues/3)
-	document := base64.StdEncoding.EncodeToString(pdf(1 << 20))
+	document := base64.StdEncoding.EncodeToString(pdf(5 << 20))
 	live := func(name, body string) hostileInput {
 		return hostileInput{name: name, key: liveKeys, body: []byte(body), want: []int{http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusOK}}
 	}
@@ -338,49 +339,74 @@ func (s *hostileServer) fileAttack(t *testing.T) hostileInput {
 	return a
 }
 
-// batchAttack creates batches of hostile requests, and waits for them.
-func (s *hostileServer) batchAttack(t *testing.T) hostileInput {
+// batchAttacks create batches of hostile requests, and wait for them.
+func (s *hostileServer) batchAttacks(t *testing.T) []hostileInput {
+	t.Helper()
+	messages := list(`{"role":"user","content":"x"}`, hostileValues/3-10)
+	word := strings.Repeat("word ", (1<<20)/5)
+	few, many := s.batchAttack(t, 4, messages), s.batchAttack(t, 2, `[{"role":"user","content":"`+word+`"}]`)
+	few.name, few.turns, few.most = "hostile lines", 2, 4
+	many.name = "long lines"
+	return []hostileInput{few, many}
+}
+
+// batchAttack creates batches whose lines have the messages.
+func (s *hostileServer) batchAttack(t *testing.T, requests int, messages string) hostileInput {
 	t.Helper()
 	var lines bytes.Buffer
-	for n := range 4 {
-		fmt.Fprintf(&lines, `{"custom_id":"%d","method":"POST","url":"/v1/chat/completions","body":{"model":"gpt-4o-mini","messages":%s}}`+"\n", n, list(`{"role":"user","content":"x"}`, hostileValues/3-10))
+	for n := range requests {
+		fmt.Fprintf(&lines, `{"custom_id":"%d","method":"POST","url":"/v1/chat/completions","body":{"model":"gpt-4o-mini","messages":%s}}`+"\n", n, messages)
 	}
 	files := map[string]string{}
 	for _, key := range s.keys[testKeys] {
-		kind, body := form(t, map[string]string{"purpose": "batch"}, [2]any{"file", lines.Bytes()})
-		req, err := http.NewRequest("POST", s.URL+"/v1/files", bytes.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Content-Type", kind)
-		req.Header.Set("Authorization", "Bearer "+key)
-		res, err := hostileClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var file struct{ ID string }
-		if err := json.NewDecoder(res.Body).Decode(&file); err != nil || file.ID == "" {
-			t.Fatalf("no file: %v, %v", res.Status, err)
-		}
-		res.Body.Close()
-		files[key] = file.ID
+		files[key] = s.uploadBatch(t, key, lines.Bytes())
 	}
 	o := operation{method: "POST", path: "/v1/batches"}
-	return hostileInput{name: "hostile lines", want: []int{http.StatusOK}, turns: 2, most: 4,
+	return hostileInput{want: []int{http.StatusOK},
 		send: func(n int) (int, error) {
 			return s.send(o, hostileInput{body: fmt.Appendf(nil, `{"input_file_id":%q,"endpoint":"/v1/chat/completions","completion_window":"24h"}`, files[s.key(o, hostileInput{}, n)])}, n)
 		},
-		settled: func() {
-			eventually(t, hostileTimeout, "the batches end", func() bool {
-				for _, key := range s.keys[testKeys] {
-					out := call(s.URL, request{method: "GET", path: "/v1/batches?limit=100", key: key})
-					if out.status != http.StatusOK || bytes.Contains(out.body, []byte(`"in_progress"`)) || bytes.Contains(out.body, []byte(`"validating"`)) || bytes.Contains(out.body, []byte(`"finalizing"`)) {
-						return false
-					}
-				}
-				return true
-			})
-		}}
+		settled: func() { s.endBatches(t) }}
+}
+
+// uploadBatch stores the input of a batch, and returns its ID.
+func (s *hostileServer) uploadBatch(t *testing.T, key string, lines []byte) string {
+	t.Helper()
+	kind, body := form(t, map[string]string{"purpose": "batch"}, [2]any{"file", lines})
+	req, err := http.NewRequest("POST", s.URL+"/v1/files", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", kind)
+	req.Header.Set("Authorization", "Bearer "+key)
+	res, err := hostileClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	var file struct{ ID string }
+	if err := json.NewDecoder(res.Body).Decode(&file); err != nil || file.ID == "" {
+		t.Fatalf("no file: %v, %v", res.Status, err)
+	}
+	return file.ID
+}
+
+// endBatches waits until all batches have ended, and checks that none of their lines failed.
+func (s *hostileServer) endBatches(t *testing.T) {
+	t.Helper()
+	running := regexp.MustCompile(`"status":"(validating|in_progress|finalizing)"`)
+	failed := regexp.MustCompile(`"failed":[1-9]`)
+	for _, key := range s.keys[testKeys] {
+		var all []byte
+		eventually(t, hostileTimeout, "the batches end", func() bool {
+			out := call(s.URL, request{method: "GET", path: "/v1/batches?limit=100", key: key})
+			all = out.body
+			return out.status == http.StatusOK && !running.Match(all)
+		})
+		if failed.Match(all) {
+			t.Errorf("lines failed: %s", all)
+		}
+	}
 }
 
 func (s *hostileServer) dial(n int, path string) (*websocket.Conn, error) {
@@ -399,13 +425,16 @@ func (s *hostileServer) unfinished(t *testing.T, path string, size int) func(n i
 	var arrived sync.WaitGroup                    // all messages are there at the same time
 	arrived.Add(hostileAtOnce)
 	return func(n int) (int, error) {
-		defer arrived.Wait()
-		defer arrived.Done()
 		conn, err := net.Dial("tcp", strings.TrimPrefix(s.URL, "http://"))
 		if err != nil {
+			arrived.Done()
 			return 0, err
 		}
-		t.Cleanup(func() { conn.Close() })
+		defer func() {
+			arrived.Done()
+			arrived.Wait()
+			conn.Close()
+		}()
 		_ = conn.SetDeadline(time.Now().Add(hostileTimeout))
 		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n",
 			path, s.key(operation{}, hostileInput{}, n))
@@ -430,7 +459,11 @@ func (s *hostileServer) announcements(n int) (int, error) {
 	}
 	defer conn.CloseNow()
 	text, previous := strings.Repeat("word ", 200<<10), ""
-	for range 12 {
+	rounds := 4
+	if full {
+		rounds = 12
+	}
+	for range rounds {
 		message, err := json.Marshal(map[string]any{"type": "response.create", "model": "gpt-4o-mini", "store": false, "generate": false, "input": text, "previous_response_id": previous})
 		if err != nil {
 			return 0, err

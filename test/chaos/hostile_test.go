@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"turnpike/internal/api"
+	"turnpike/internal/app"
 	"turnpike/test/chaos/program"
 )
 
@@ -43,7 +44,7 @@ type hostileInput struct {
 	// want are the statuses that at least one response must have, so that the input reaches what it
 	// attacks. None means any that doesn't refuse the request before its body is read.
 	want  []int
-	turns int // how often it is sent in the short form; hostileAtOnce by default
+	turns int // how often it is sent in the short form; half as often as in the long one by default
 	most  int // how often it is sent in the long form; hostileAtOnce by default
 	// send sends the n-th request, if a body isn't enough.
 	send func(n int) (status int, err error)
@@ -258,13 +259,14 @@ func (s *hostileServer) memory(t *testing.T, field string) int64 {
 // attack sends the inputs and compares the peak of the memory with what is allowed.
 func (s *hostileServer) attack(t *testing.T, o operation, a hostileInput) {
 	t.Helper()
+	s.settle(t)
 	// 5 resets the peak to what the process has now.
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", s.Pid()), []byte("5"), 0); err != nil {
 		t.Fatal(err)
 	}
 	turns := cmp.Or(a.most, hostileAtOnce)
-	if !full && a.turns > 0 {
-		turns = a.turns
+	if !full {
+		turns = cmp.Or(a.turns, turns/2)
 	}
 	send := a.send
 	if send == nil {
@@ -302,6 +304,21 @@ func (s *hostileServer) attack(t *testing.T, o operation, a hostileInput) {
 	if o.input && !reached(statuses, a.want) {
 		t.Errorf("%s, %s: got responses %v, want one of %d", o, a.name, statuses, a.want)
 	}
+}
+
+var memoryInUse = regexp.MustCompile(`(?m)^turnpike_request_memory_bytes (\S+)$`)
+
+// settle waits until no request or task has memory of the pool, so that each attack starts with all of it.
+func (s *hostileServer) settle(t *testing.T) {
+	t.Helper()
+	eventually(t, hostileTimeout, "the memory of requests is free", func() bool {
+		metrics, err := app.FetchMetrics(t.Context(), s.at.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := memoryInUse.FindSubmatch(metrics)
+		return found != nil && string(found[1]) == "0"
+	})
 }
 
 // reached reports whether an input was read.
