@@ -279,7 +279,7 @@ func (s *hostileServer) modelAttacks(t *testing.T) map[string][]hostileInput {
 
 func (s *hostileServer) imageAttacks(t *testing.T) (all []hostileInput) {
 	t.Helper()
-	for name, side := range map[string]int{"the largest images": 2364, "larger images": 4096} {
+	for name, side := range map[string]int{"the largest images": 2364, "larger images": 6000} {
 		image := blackPNG(side)
 		files := [][2]any{{"mask", image}}
 		for range 16 {
