@@ -137,6 +137,9 @@ func (b *Budget) Reserve(bytes int64) error {
 	defer b.mu.Unlock()
 	more := max(0, b.size+bytes-freeBytes) - b.held
 	if more > 0 && !b.pool.reserve(b.owner, more) {
+		if b.held+more > b.pool.largest(b.owner) {
+			return fault.New(fault.RequestTooLarge, "The request takes more memory than this server gives to one. Send less at once, or ask the operator to raise limits.bodies_bytes.")
+		}
 		f := fault.New(fault.Overloaded, "Too many large requests are in progress. Retry shortly.").Because(ErrFull)
 		f.RetryAfter = time.Second
 		return f
@@ -223,7 +226,7 @@ func (p *Pool) reserve(name string, bytes int64) bool {
 	defer p.forget(name, o)
 	share := (p.limit - p.used + o.bytes) / 2
 	if name == "" {
-		share = p.limit / 16
+		share = min(share, p.limit/16)
 	}
 	if p.used+bytes > p.limit || o.bytes+bytes > share {
 		return false
@@ -231,6 +234,16 @@ func (p *Pool) reserve(name string, bytes int64) bool {
 	p.used += bytes
 	o.bytes += bytes
 	return true
+}
+
+// largest returns how many bytes the owner can have if no one else has any.
+func (p *Pool) largest(name string) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if name == "" {
+		return p.limit / 16
+	}
+	return p.limit / 2
 }
 
 func (p *Pool) release(name string, bytes, awaited int64) {

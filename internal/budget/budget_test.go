@@ -108,8 +108,8 @@ func TestLargeJSONTakesTheMemoryOfItsValues(t *testing.T) {
 			t.Errorf("%s of a long text: %v", name, err)
 		}
 		err := read(begin(t, p, "b"), objects)
-		if f, ok := fault.As(err); !ok || f.Code != fault.Overloaded {
-			t.Errorf("%s of many objects: %v, want %s", name, err, fault.Overloaded)
+		if f, ok := fault.As(err); !ok || f.Code != fault.RequestTooLarge {
+			t.Errorf("%s of many objects: %v, want %s", name, err, fault.RequestTooLarge)
 		}
 		if err := read(begin(t, p, "b"), objects[:60_000]); err != nil {
 			t.Errorf("%s of less than 64 KiB: %v", name, err)
@@ -225,6 +225,26 @@ func TestDecodeIsBoundedAndEndsWithTheRequest(t *testing.T) {
 	}
 	if err := b.Decode(t.Context(), budget.MaxDecode, none); err != nil {
 		t.Errorf("after both: %v", err)
+	}
+}
+
+// A retry helps only a request that other requests leave no memory for.
+func TestRequestThatNeverFitsIsTooLarge(t *testing.T) {
+	t.Parallel()
+	p := budget.New(64 * mib)
+	for owner, c := range map[string]struct {
+		bytes int64
+		want  fault.Code
+	}{"a": {33 * mib, fault.RequestTooLarge}, "": {5 * mib, fault.RequestTooLarge}} {
+		if f, ok := fault.As(begin(t, p, owner).Reserve(c.bytes)); !ok || f.Code != c.want {
+			t.Errorf("%q: got %v, want %s", owner, f, c.want)
+		}
+	}
+	if err := begin(t, p, "a").Reserve(30 * mib); err != nil {
+		t.Fatal(err)
+	}
+	if f, ok := fault.As(begin(t, p, "b").Reserve(30 * mib)); !ok || f.Code != fault.Overloaded {
+		t.Errorf("beside another request: got %v, want overloaded", f)
 	}
 }
 

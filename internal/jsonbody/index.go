@@ -14,7 +14,7 @@ type Index struct {
 	nodes []indexNode // a value comes before those in it, and a name before its value
 }
 
-// indexNode is a string, an object, an array, or another value in an object.
+// indexNode is any value but a number in an array.
 type indexNode struct {
 	start, end int32
 	next       int32 // the node after the value
@@ -52,7 +52,8 @@ func NewIndex(text []byte) *Index {
 			for i++; i < len(text) && !endsLiteral(text[i]); i++ {
 			}
 			// No one reads the numbers in an array, of which there may be very many.
-			if len(open) > 0 && text[x.nodes[open[len(open)-1]].start] == '{' {
+			number := text[start] == '-' || '0' <= text[start] && text[start] <= '9'
+			if len(open) > 0 && (!number || text[x.nodes[open[len(open)-1]].start] == '{') {
 				x.add(start, i)
 			}
 		}
@@ -144,7 +145,7 @@ func (v Value) Members() iter.Seq2[[]byte, Value] {
 	}
 }
 
-// Elements returns the strings, objects and arrays of an array. Anything else has none.
+// Elements returns the values of an array but numbers. Anything else has none.
 func (v Value) Elements() iter.Seq[Value] {
 	return func(yield func(Value) bool) {
 		if v.Kind() != '[' {

@@ -110,9 +110,8 @@ func (r *Request) Items() (items []jsontext.Value, err error) {
 		item, err := json.Marshal(map[string]any{"type": "message", "role": "user", "content": []any{map[string]string{"type": "input_text", "text": r.in.Input.Text}}}, json.Deterministic(true))
 		return []jsontext.Value{item}, err
 	}
-	in, _ := jsonbody.FindMember(r.body, "input")
-	for item := range jsonbody.Elements(r.body[in.Start:in.End]) {
-		items = append(items, slices.Clip(item))
+	for item := range jsonbody.NewIndex(r.body).Root().Find("input").Elements() {
+		items = append(items, slices.Clip(item.Text()))
 	}
 	return items, nil
 }
