@@ -423,6 +423,7 @@ func TestResumeCanDiscardHeldEvents(t *testing.T) {
 				t.Errorf("discarded: %s", d.Body)
 			}
 		}
+		c.Clock.Turn(time.Millisecond) // events of the time of a discard are due right after it
 		c.publish(t, creditsLow)
 		c.waitForDelivery(t, c.deliveries(t, id, 3)[2], "succeeded", 1)
 		r.wait(t, c, 1)
