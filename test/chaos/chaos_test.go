@@ -22,7 +22,7 @@ var full = os.Getenv("TURNPIKE_CHAOS") == "full"
 
 func TestMain(m *testing.M) {
 	smoke.Only(TestBudgetIsExactAfterKill9, TestBudgetIsExactAfterKill9BeforeCostsArePosted, TestEachMonthGetsExactlyItsBudgetWhenItChangesUnderLoad,
-		TestEveryAnsweredCallIsLoggedAfterKill9, TestEveryEventIsDeliveredDespiteKill9, TestRunSurvivesKill9)
+		TestEveryAnsweredCallIsLoggedAfterKill9, TestEveryEventIsDeliveredDespiteKill9, TestRunSurvivesKill9, TestHostileInputsTakeBoundedMemory)
 	program.Main(m)
 }
 

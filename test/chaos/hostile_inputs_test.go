@@ -225,7 +225,7 @@ func (s *hostileServer) modelAttacks(t *testing.T) map[string][]hostileInput {
 	messages := list(`{"role":"user","content":"x"}`, hostileValues/3)
 	document := base64.StdEncoding.EncodeToString(pdf(5 << 20))
 	live := func(name, body string) hostileInput {
-		return hostileInput{name: name, key: liveKeys, body: []byte(body), want: []int{http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusOK}}
+		return hostileInput{name: name, key: liveKeys, body: []byte(body), want: []int{http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusRequestEntityTooLarge, http.StatusOK}}
 	}
 	claude := func(model, more string) string {
 		return fmt.Sprintf(`{"model":%q,"max_tokens":100,"messages":[{"role":"user","content":[{"type":"text","text":"x"}]}]%s}`, model, more)
