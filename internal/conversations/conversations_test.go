@@ -180,7 +180,7 @@ func TestChainCountsTowardTheRequestsBudget(t *testing.T) {
 		for limit, enough := range map[int64]bool{256 << 10: false, 4 << 20: true} {
 			ctx, b := budget.Begin(budget.New(limit).With(t.Context()), "ws_1")
 			_, err := f.Chain(ctx, f.db, filter, previous)
-			if b.Release(); enough != (err == nil) || !enough && !fault.Is(err, fault.Overloaded) {
+			if b.Release(); enough != (err == nil) || !enough && !fault.Is(err, fault.RequestTooLarge) {
 				t.Errorf("with %d bytes: %v", limit, err)
 			}
 		}

@@ -57,7 +57,7 @@ func sendPart(t *testing.T, s *harness.Server, path, key string, sent int) net.C
 func TestSlowLargeBodiesLeaveMemoryForOthers(t *testing.T) {
 	t.Parallel()
 	cfg := harness.Config(t, "sqlite")
-	cfg.Limits.ModelBodyBytes, cfg.Limits.BodiesBytes = 1<<20, 4<<20
+	cfg.Limits.ModelBodyBytes, cfg.Limits.BodiesBytes = 1<<20, 16<<20
 	s := harness.Start(t, cfg, harness.NewClock())
 	key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
 	neighbor, _ := s.Key(t, s.Workspace(t, "beta"), accounts.Test)
@@ -65,7 +65,7 @@ func TestSlowLargeBodiesLeaveMemoryForOthers(t *testing.T) {
 		return s.Do(t, harness.Request{Method: "POST", Path: "/v1/chat/completions", Key: key,
 			Body: `{"model":"gpt-4o-mini","messages":[{"role":"user","content":"hi"}],"x":"` + strings.Repeat("x", size) + `"}`})
 	}
-	var parts []net.Conn // two fit; one that arrived next to a complete body may have been rejected
+	var parts []net.Conn // one that arrived next to a complete body may have been rejected
 	var r *harness.Response
 	s.Eventually(t, func() bool {
 		parts = append(parts, sendPart(t, s, "/v1/chat/completions", key, 700<<10))
@@ -89,7 +89,7 @@ func TestSlowLargeBodiesLeaveMemoryForOthers(t *testing.T) {
 func TestLargestChunkedBodyIsAccepted(t *testing.T) {
 	t.Parallel()
 	cfg := harness.Config(t, "sqlite")
-	cfg.Limits.ModelBodyBytes, cfg.Limits.BodiesBytes = 1200<<10, 1<<20
+	cfg.Limits.ModelBodyBytes, cfg.Limits.BodiesBytes = 1200<<10, 8<<20
 	s := harness.Start(t, cfg, harness.NewClock())
 	key, _ := s.Key(t, s.Workspace(t, "acme"), accounts.Test)
 	body := `{"model":"gpt-4o-mini","messages":[{"role":"user","content":"hi"}],"x":"` + strings.Repeat("x", 1100<<10) + `"}`
