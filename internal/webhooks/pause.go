@@ -16,7 +16,7 @@ import (
 
 // statusBatch is how many deliveries one transaction holds, resumes or discards: few enough
 // that a request in between waits only some milliseconds. The lane pauses after each batch.
-const statusBatch = 250
+const statusBatch = 64
 
 // system is the actor of automatic changes.
 var system = audit.Actor{Name: "system"}
