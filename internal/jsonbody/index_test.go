@@ -65,8 +65,8 @@ func FuzzIndex(f *testing.F) {
 			return
 		}
 		var want any
-		if err := json.Unmarshal(value, &want); err != nil {
-			t.Skip()
+		if err := json.Unmarshal(value, &want); err != nil { // a number beyond float64
+			return
 		}
 		if want = withoutNumbers(want); !reflect.DeepEqual(got, want) {
 			t.Errorf("%q: got %v, want %v", text, got, want)
